@@ -1,0 +1,34 @@
+"""Builds every Cython module of `fastfront/_speedups`; all other project data is in pyproject.toml.
+
+Environment variables read here:
+  FASTFRONT_CHECKS=1   compile the extra internal checks in (macro FASTFRONT_CHECKS)
+  FASTFRONT_CFLAGS     further compiler flags, for instance `-march=native`
+"""
+
+import os
+import shlex
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+SPEEDUPS = Path("fastfront/_speedups")
+
+
+def extensions() -> list[Extension]:
+    """One extension per .pyx file, named by its place in the package."""
+    checks = os.environ.get("FASTFRONT_CHECKS") == "1"
+    return [
+        Extension(
+            ".".join(source.with_suffix("").parts),
+            [str(source)],
+            extra_compile_args=["-O3", "-fno-semantic-interposition", *shlex.split(os.environ.get("FASTFRONT_CFLAGS", ""))],
+            define_macros=[("FASTFRONT_CHECKS", "1")] if checks else [],
+            depends=sorted(str(path) for path in SPEEDUPS.glob("*.h")),
+        )
+        for source in sorted(SPEEDUPS.glob("*.pyx"))
+    ]
+
+
+# Whether a module is freethreading_compatible is said in the module itself, once its stress tests exist.
+setup(ext_modules=cythonize(extensions(), build_dir="build/cython", language_level=3, quiet=True, nthreads=0))
