@@ -1,0 +1,1 @@
+"""Parts of the mock engine, see `engine.mock`."""

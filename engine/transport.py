@@ -1,0 +1,126 @@
+"""The engine's sockets: handshake, one input and one output per frontend client, the coordinator's channel."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import zmq
+
+from engine.protocol import Addresses, Codec, ReadyPayload, Status
+
+INIT_TIMEOUT_S = 300.0
+
+
+class HandshakeError(Exception):
+    """The frontend did not answer HELLO, or answered with something else than an init message."""
+
+
+class FrontendLink:
+    """All sockets of one engine towards its frontend.
+
+    Created with a completed HELLO/init exchange; `open` announces readiness. Sockets may be handed to other
+    threads afterwards, each to one.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        handshake: str,
+        index: int,
+        *,
+        local: bool,
+        headless: bool,
+        timeout_s: float = INIT_TIMEOUT_S,
+    ) -> None:
+        """Say HELLO at `handshake` and wait for the addresses; raise HandshakeError after `timeout_s`."""
+        self.index = index
+        self._context = context
+        self._identity = index.to_bytes(2, "little")
+        self._local = local
+        self._headless = headless
+        self._codec = Codec()
+        self.inputs: list[zmq.Socket[bytes]] = []
+        self.outputs: list[zmq.Socket[bytes]] = []
+        self.coordinator: zmq.Socket[bytes] | None = None
+        self.coordinator_out: zmq.Socket[bytes] | None = None
+        self._handshake = self._socket(zmq.DEALER, linger_ms=5000)
+        self._handshake.connect(handshake)
+        self._send_status("HELLO")
+        if not self._handshake.poll(int(timeout_s * 1000)):
+            raise HandshakeError(f"no answer from a frontend at {handshake} within {timeout_s:.0f} s")
+        try:
+            init = self._codec.decode_init(self._handshake.recv())
+        except Exception as error:
+            raise HandshakeError(f"unexpected answer to HELLO from {handshake}: {error}") from error
+        self.addresses: Addresses = init.addresses
+        if not self.addresses.inputs or len(self.addresses.inputs) != len(self.addresses.outputs):
+            raise HandshakeError(f"the frontend announced {self.addresses.inputs} and {self.addresses.outputs}")
+
+    def connect(self) -> None:
+        """Connect all data sockets. Nothing is announced yet."""
+        for address in self.addresses.inputs:
+            socket = self._socket(zmq.DEALER)
+            socket.connect(address)
+            self.inputs.append(socket)
+        for address in self.addresses.outputs:
+            socket = self._socket(zmq.PUSH, linger_ms=4000)
+            socket.connect(address)
+            self.outputs.append(socket)
+        if self.addresses.coordinator_input:
+            self.coordinator = self._socket(zmq.XSUB)
+            self.coordinator.connect(self.addresses.coordinator_input)
+            self.coordinator.send(b"\x01")
+        if self.addresses.coordinator_output:
+            self.coordinator_out = self._socket(zmq.PUSH, linger_ms=4000)
+            self.coordinator_out.connect(self.addresses.coordinator_output)
+
+    def announce(self, ready: ReadyPayload | dict[str, object]) -> None:
+        """Send the ready payload on every input, then READY on the handshake socket."""
+        payload = self._codec.encode(ready)
+        for socket in self.inputs:
+            socket.send(payload)
+        self._send_status("READY")
+
+    def close(self) -> None:
+        """Close every socket, waiting for unsent output at most as long as each socket's linger time."""
+        sockets = [self._handshake, *self.inputs, *self.outputs, self.coordinator, self.coordinator_out]
+        for socket in sockets:
+            if socket is not None:
+                with contextlib.suppress(zmq.ZMQError):
+                    socket.close()
+
+    def _send_status(self, status: str) -> None:
+        self._handshake.send(self._codec.encode(Status(status, self._local, self._headless)))
+
+    def _socket(self, kind: int, linger_ms: int = 0) -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = self._context.socket(kind)
+        if kind in (zmq.DEALER, zmq.XSUB):
+            socket.setsockopt(zmq.IDENTITY, self._identity)
+        socket.setsockopt(zmq.SNDHWM, 0)
+        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.LINGER, linger_ms)
+        socket.setsockopt(zmq.IPV6, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        return socket
+
+
+class DisconnectWatch:
+    """Tells how long the frontend's end of a socket has been gone. Owned by one thread."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        """Start monitoring `socket`, which must not be connected to anything else."""
+        self.monitor: zmq.Socket[bytes] = socket.get_monitor_socket(
+            zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        )
+        self._gone_since: float | None = None
+
+    def gone_for(self) -> float:
+        """Seconds since the connection was lost, 0.0 while it stands."""
+        while self.monitor.poll(0):
+            event = int.from_bytes(self.monitor.recv_multipart()[0][:2], "little")
+            if event == zmq.EVENT_DISCONNECTED:
+                self._gone_since = self._gone_since or time.monotonic()
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._gone_since = None
+        return 0.0 if self._gone_since is None else time.monotonic() - self._gone_since
