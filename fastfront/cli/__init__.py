@@ -1,0 +1,1 @@
+"""Command line: argument parsing and model resolution; no serving logic."""

@@ -1,0 +1,102 @@
+"""How a server was asked to run. Frozen: changed only by `dataclasses.replace`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+EngineKind = Literal["native", "mock", "external"]
+ContentFormat = Literal["auto", "string", "openai"]
+
+
+def default_workers() -> int:
+    """Granian workers and lanes: one for each four cores, at least one."""
+    return max(1, (os.cpu_count() or 1) // 4)
+
+
+def default_request_threads() -> int:
+    """Threads that validate, render and tokenize: one for each core."""
+    return max(1, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one request, from the environment (names as vLLM's)."""
+
+    max_n: int = 16384
+    max_stop_strings: int = 4
+    max_completion_prompts: int = 1024
+    max_bad_words: int = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ServeConfig:
+    """Everything `fastfront serve` was told, resolved: folders exist, numbers are in range."""
+
+    model: str                                  # as given: alias, folder or hub id
+    model_path: Path                            # the folder it resolved to
+    served_model_name: tuple[str, ...]          # at least one; the first is the name in answers
+
+    # HTTP
+    host: str = "0.0.0.0"
+    port: int = 8000
+    uds: str | None = None
+    root_path: str = ""
+    api_keys: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    allowed_methods: tuple[str, ...] = ("*",)
+    allowed_headers: tuple[str, ...] = ("*",)
+    allow_credentials: bool = False
+    ssl_keyfile: str | None = None
+    ssl_certfile: str | None = None
+    enable_request_id_headers: bool = False
+    max_body_bytes: int = 64 * 1024 * 1024
+    max_connections: int = 16384
+    keep_alive_s: float = 120.0
+    sse_keep_alive_interval_s: float = 0.0      # 0: no comment lines
+    shutdown_timeout_s: float = 0.0             # 0: running requests are aborted at once
+
+    # threads
+    workers: int = field(default_factory=default_workers)
+    request_threads: int = field(default_factory=default_request_threads)
+    lanes: int = field(default_factory=default_workers)
+
+    # engines
+    engine: EngineKind = "native"
+    engine_python: str | None = None            # None: the engine environment that set-up made
+    step_ms: float = 0.0                        # mock engine only
+    engine_ready_timeout_s: float = 600.0
+    data_parallel_size: int = 1
+    data_parallel_size_local: int = 1
+    data_parallel_address: str = "127.0.0.1"
+    data_parallel_rpc_port: int = 29550
+    dtype: str = "auto"
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    block_size: int | None = None
+    num_gpu_blocks_override: int | None = None
+    tensor_parallel_size: int = 1
+    gpu_memory_utilization: float | None = None
+    engine_args: tuple[str, ...] = ()           # passed to the engine's command line as they are
+
+    # model and prompts
+    max_model_len: int | None = None            # None: what the model's configuration says
+    tokenizer: Path | None = None               # None: model_path
+    revision: str | None = None
+    chat_template: str | None = None            # the template's text
+    chat_template_content_format: ContentFormat = "auto"
+    default_chat_template_kwargs: dict[str, object] = field(default_factory=dict)
+    trust_request_chat_template: bool = False
+    response_role: str = "assistant"
+    generation_config: str = "auto"             # auto, vllm (none), or a folder
+    override_generation_config: dict[str, object] = field(default_factory=dict)
+    max_logprobs: int = 20
+    enable_force_include_usage: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    # logging
+    log_level: str = "info"
+    enable_log_requests: bool = False
+    disable_log_stats: bool = False

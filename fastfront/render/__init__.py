@@ -1,0 +1,1 @@
+"""Tokenizers, model facts and chat templates: what turns a request into token ids. No HTTP here."""

@@ -1,0 +1,82 @@
+"""What the frontend must know of a model: its folder's configuration files, read once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastfront.errors import SetupError
+
+_LENGTH_KEYS = (
+    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
+    "max_sequence_length", "max_seq_length", "seq_len", "max_target_positions",
+)  # fmt: skip
+# Rope kinds whose factor does not lengthen max_position_embeddings: the configuration already counts it.
+_COUNTED_ROPE = frozenset({"su", "longrope", "llama3", "mrope", "default", "proportional"})
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Facts from config.json and generation_config.json.
+
+    `max_model_len` is 0 and `vocab_size` is 0 where the folder does not say.
+    """
+
+    model_type: str = ""
+    max_model_len: int = 0
+    vocab_size: int = 0
+    eos_token_ids: tuple[int, ...] = ()           # of generation_config.json, else of config.json
+    generation_defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, {} if there is no such file. Raises SetupError for anything else."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise SetupError(f"cannot read {path}: {error}") from error
+    if not isinstance(data, dict):
+        raise SetupError(f"cannot read {path}: not a JSON object")
+    return data
+
+
+def load_model_info(folder: Path) -> ModelInfo:
+    """Read the folder's files; a folder without config.json gives an empty ModelInfo."""
+    config = read_json(folder / "config.json")
+    generation = read_json(folder / "generation_config.json")
+    text = config.get("text_config")
+    text = {**config, **text} if isinstance(text, dict) else config
+    return ModelInfo(
+        model_type=str(config.get("model_type", "")),
+        max_model_len=_max_model_len(text),
+        vocab_size=int(text.get("vocab_size") or 0),
+        eos_token_ids=_ids(generation.get("eos_token_id", text.get("eos_token_id"))),
+        generation_defaults=generation,
+    )
+
+
+def _ids(value: object) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return (value,)
+    return tuple(item for item in value if isinstance(item, int)) if isinstance(value, list) else ()
+
+
+def _max_model_len(config: Mapping[str, Any]) -> int:
+    found = [value for key in _LENGTH_KEYS if isinstance(value := config.get(key), int) and value > 0]
+    if not found:
+        return 0
+    length = min(found)
+    rope = config.get("rope_scaling") or config.get("rope_parameters")
+    if isinstance(rope, dict):
+        kind = rope.get("rope_type", rope.get("type"))
+        factor = rope.get("factor")
+        if kind not in _COUNTED_ROPE and isinstance(factor, (int, float)) and factor >= 1:
+            if kind == "yarn":
+                length = int(rope.get("original_max_position_embeddings", length))
+            length = int(length * factor)
+    return length
