@@ -18,11 +18,12 @@ SPEEDUPS = Path("fastfront/_speedups")
 def extensions() -> list[Extension]:
     """One extension per .pyx file, named by its place in the package."""
     checks = os.environ.get("FASTFRONT_CHECKS") == "1"
+    flags = ["-O3", "-fno-semantic-interposition", *shlex.split(os.environ.get("FASTFRONT_CFLAGS", ""))]
     return [
         Extension(
             ".".join(source.with_suffix("").parts),
             [str(source)],
-            extra_compile_args=["-O3", "-fno-semantic-interposition", *shlex.split(os.environ.get("FASTFRONT_CFLAGS", ""))],
+            extra_compile_args=flags,
             define_macros=[("FASTFRONT_CHECKS", "1")] if checks else [],
             depends=sorted(str(path) for path in SPEEDUPS.glob("*.h")),
         )

@@ -53,9 +53,7 @@ def unpermute(weight: Array, heads: int) -> Array:
     return np.ascontiguousarray(paired.swapaxes(1, 2).reshape(rows, columns))
 
 
-def convert_tensors(
-    tensors: Sequence[ReaderTensor], config: dict[str, Any]
-) -> Iterator[tuple[str, Array]]:
+def convert_tensors(tensors: Sequence[ReaderTensor], config: dict[str, Any]) -> Iterator[tuple[str, Array]]:
     """Each tensor as (Hugging Face name, float32 array in row-major order), in the file's order."""
     for tensor in tensors:
         name = hugging_face_name(tensor.name)

@@ -1,0 +1,50 @@
+# The one door for commands. Needs: make, Python 3.9 or newer, a C compiler; Rust for the first set-up; npm for tests.
+PYTHON ?= python3
+PORT ?= 8000
+MODEL ?= smollm2
+ARGS ?=
+
+.PHONY: help setup serve test lint type unit ext tokenizers clean distclean
+
+help:
+	@echo "make serve       set up what is missing, then serve $(MODEL) on port $(PORT) (more options: ARGS=...)"
+	@echo "make test        set up what is missing, then lint, types and all tests (pytest options: ARGS=...)"
+	@echo "make setup       interpreter, environments, extensions and model"
+	@echo "make unit        tests without set-up, lint and types"
+	@echo "make lint, type  ruff; mypy"
+	@echo "make ext         rebuild changed extension modules"
+	@echo "make tokenizers  fetch the tokenizers that tests use"
+	@echo "make clean       remove build products; distclean: the environments too (the cache stays)"
+
+setup:
+	@$(PYTHON) -m tools.setup setup
+
+serve: setup
+	exec .venv/bin/fastfront serve $(MODEL) --port $(PORT) $(ARGS)
+
+test:
+	@$(PYTHON) -m tools.setup test
+	@$(PYTHON) -m tools.checks -- $(ARGS)
+
+unit:
+	@$(PYTHON) -m tools.checks tests -- $(ARGS)
+
+lint:
+	@$(PYTHON) -m tools.checks lint
+
+type:
+	@$(PYTHON) -m tools.checks types
+
+ext:
+	@$(PYTHON) -m tools.setup ext
+
+tokenizers:
+	@$(PYTHON) -m tools.setup tokenizers
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -f fastfront/_speedups/*.so fastfront/_speedups/*.c fastfront/_speedups/*.html
+	find fastfront engine tools tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean
+	rm -rf .venv .venv-engine .fastfront

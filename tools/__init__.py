@@ -1,0 +1,1 @@
+"""Set-up and development scripts; nothing here is imported by `fastfront` or `engine`."""

@@ -1,0 +1,50 @@
+"""The steps of each target, in order."""
+
+from __future__ import annotations
+
+from tools.setup.engine_env import engine_env_ready, make_engine_env
+from tools.setup.frontend_env import frontend_env_ready, make_frontend_env, make_project, project_ready
+from tools.setup.interpreter import choose_installed, interpreter_ready, make_interpreter
+from tools.setup.machine import cargo_problem, ensure_cargo, ensure_room
+from tools.setup.model import make_model, model_ready
+from tools.setup.npm_tokenizers import make_tokenizers, tokenizers_ready
+from tools.setup.plan import Context, Step
+from tools.setup.tokenizers_wheel import make_wheel, wheel_ready
+from tools.setup.uv import ensure_uv, uv_ready
+
+
+def _everything_made(context: Context) -> bool:
+    """Whether the parts that take minutes and much space are there, so that nothing has to be checked for them."""
+    return interpreter_ready(context) and wheel_ready(context) and engine_env_ready(context)
+
+
+def _check_machine(context: Context) -> None:
+    """Refuse at once what would otherwise fail after minutes: a full disk, a bad FASTFRONT_PYTHON, no Rust."""
+    ensure_room(context.paths.cache)
+    choose_installed(context.environ)
+    if not (interpreter_ready(context) and wheel_ready(context)):
+        if cargo_problem() is not None:
+            context.console.note("Rust is needed once, to compile the `tokenizers` package for free-threaded Python")
+        ensure_cargo(context)
+
+
+_CHECK = Step("machine", "this machine", _everything_made, _check_machine)
+_UV = Step("uv", "uv", uv_ready, ensure_uv)
+_FRONTEND = (
+    Step("python", "free-threaded Python", interpreter_ready, make_interpreter),
+    Step("tokenizers-wheel", "tokenizers for free-threaded Python", wheel_ready, make_wheel),
+    Step("frontend-env", "frontend environment (.venv)", frontend_env_ready, make_frontend_env),
+    Step("project", "native extensions", project_ready, make_project),
+)
+_ENGINE = (Step("engine-env", "engine environment (.venv-engine)", engine_env_ready, make_engine_env),)
+_MODEL = Step("model", "model smollm2", model_ready, make_model)
+_TOKENIZERS = Step("test-tokenizers", "tokenizers for the tests", tokenizers_ready, make_tokenizers)
+
+SETUP = (_CHECK, _UV, *_FRONTEND, *_ENGINE, _MODEL)
+TEST = (*SETUP, _TOKENIZERS)
+TARGETS: dict[str, tuple[Step, ...]] = {
+    "setup": SETUP,
+    "test": TEST,
+    "tokenizers": (_TOKENIZERS,),
+    "ext": (_CHECK, _UV, *_FRONTEND),
+}
