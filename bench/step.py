@@ -1,0 +1,146 @@
+"""Micro-benchmark of the token path: one engine step of N streams through the pump, granian's send replaced by a no-op.
+
+    python bench/step.py [--tokenizer DIR/tokenizer.json] [--streams 1024] [--steps 200] [--repeats 5] [--json FILE]
+
+Each step message holds one token for every stream: decode + detokenize + stop check (2 stop strings) + SSE encode. Printed:
+CPU time per token on one thread (median and best of the repeats), and how much two threads with a pump each do in the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from fastfront._speedups.call import Call
+from fastfront._speedups.msgpack import packb
+from fastfront._speedups.pump import Pump
+from fastfront._speedups.vocabulary import Vocabulary
+from fastfront.streams.prepared import PreparedCall, PreparedPrompt
+
+STOPS = ["\n\nHuman:", "<|end_of_turn|>"]
+MESSAGES = 16
+PROMPT = [9707, 11, 1879, 0]
+
+
+class Transport:
+    """Stands for granian's transport; `len` is the cheapest call that takes bytes."""
+
+    send_bytes = staticmethod(len)
+
+
+class Protocol:
+    def response_stream(self, status: int, headers: list[tuple[str, str]]) -> Transport:
+        return Transport()
+
+
+class Bench:
+    """One lane's worth of streams and ready-made step messages."""
+
+    def __init__(self, vocabulary: Vocabulary, streams: int, seed: int) -> None:
+        self.pump = Pump(vocabulary, None, None, [], [])
+        rng = random.Random(seed)
+        ids = []
+        for k in range(streams):
+            prepared = PreparedCall(
+                kind="chat",
+                external_id=f"chatcmpl-{rng.getrandbits(64):016x}",
+                created=1_795_972_768,
+                model="m",
+                prompts=[PreparedPrompt(PROMPT, 1 << 30)],
+                sampling={},
+                stream=True,
+                stop=STOPS,
+            )
+            call = Call(prepared, vocabulary, Protocol(), [0], 0, "fp", 0.0)
+            ((_, add),) = self.pump.attach(call)
+            ids.append(_wire_id(add))
+        self.messages = [
+            packb([0, [[i, [rng.randrange(100, min(150_000, vocabulary.size))]] for i in ids], None, 1.0]) for _ in range(MESSAGES)
+        ]
+        self.tokens_per_step = streams
+
+    def run(self, steps: int) -> None:
+        feed, messages = self.pump.feed, self.messages
+        for k in range(steps):
+            feed(messages[k % MESSAGES])
+
+
+def _wire_id(add: bytes) -> str:
+    length = add[4] if add[3] == 0xD9 else add[3] & 31
+    start = 5 if add[3] == 0xD9 else 4
+    return add[start : start + length].decode()
+
+
+def one_thread(bench: Bench, steps: int) -> float:
+    """CPU microseconds per token."""
+    start = time.thread_time()
+    bench.run(steps)
+    return (time.thread_time() - start) * 1e6 / (steps * bench.tokens_per_step)
+
+
+def two_threads(benches: list[Bench], steps: int) -> float:
+    """Wall seconds for both."""
+    barrier = threading.Barrier(len(benches) + 1)
+
+    def work(bench: Bench) -> None:
+        barrier.wait()
+        bench.run(steps)
+
+    threads = [threading.Thread(target=work, args=(bench,)) for bench in benches]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    start = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cache = Path(os.environ.get("FASTFRONT_CACHE", "~/.cache/fastfront")).expanduser()
+    parser.add_argument("--tokenizer", type=Path, default=cache / "tokenizers/qwen3/tokenizer.json")
+    parser.add_argument("--streams", type=int, default=1024)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    vocabulary = Vocabulary.from_tokenizer(Tokenizer.from_file(str(args.tokenizer)))
+    benches = [Bench(vocabulary, args.streams, seed) for seed in (1, 2)]
+    for bench in benches:
+        bench.run(20)
+    singles = [one_thread(benches[0], args.steps) for _ in range(args.repeats)]
+    scale = []
+    for _ in range(args.repeats):
+        start = time.perf_counter()
+        benches[0].run(args.steps)
+        alone = time.perf_counter() - start
+        scale.append(2 * alone / two_threads(benches, args.steps))
+    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    result: dict[str, Any] = {
+        "streams": args.streams,
+        "cpu_us_per_token": singles,
+        "two_threads_speedup": scale,
+        "python": sys.version,
+        "gil": gil,
+        "machine": platform.processor() or platform.machine(),
+    }
+    print(f"one thread: median {statistics.median(singles):.3f} us per token, best {min(singles):.3f} (GIL {'on' if gil else 'off'})")
+    print(f"two threads, two lanes: median {statistics.median(scale):.2f}x one thread, best {max(scale):.2f}x")
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""One HTTP request for generation (Call) and its choices, as plain data that the lane reads without the GIL.
+
+A request thread builds a Call; from `Pump.attach` on the lane thread owns it, until `call_release` frees its native memory.
+The pump's table holds one reference to the Call per live choice.
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from fastfront._speedups.buffers cimport Buf
+from fastfront._speedups.detokenizer cimport Detok
+from fastfront._speedups.stop_matcher cimport StopSet, StopState
+from fastfront._speedups.vocabulary cimport Vocabulary
+
+
+cdef enum Finish:               # the wire's finish_reason values
+    FINISH_NONE = -1
+    FINISH_STOP = 0
+    FINISH_LENGTH = 1
+    FINISH_ABORT = 2
+    FINISH_ERROR = 3
+    FINISH_REPETITION = 4
+
+
+cdef enum StopReason:           # what `stop_reason` of a choice shows
+    REASON_NULL = 0
+    REASON_TOKEN = 1            # the id in Choice.stop_token
+    REASON_STRING = 2           # the stop string number Choice.stop_index
+    REASON_REPETITION = 3       # "repetition_detected"
+
+
+cdef struct Choice:
+    CallC *call
+    uint32_t slot               # place in the lane's table, valid while attached
+    uint32_t generation         # of that slot; both are in the wire id
+    uint32_t index              # choice index in the answer
+    uint16_t engine             # engine index the request went to
+    bint attached               # in the lane's table
+    bint finished               # no more text will be added
+    bint sent_first             # its first event is out
+    bint cut                    # tokens behind a stop string were dropped: the engine must be told to stop
+    int32_t finish              # Finish
+    uint8_t reason              # StopReason
+    uint32_t stop_index
+    int64_t stop_token
+    uint32_t prompt_tokens
+    uint32_t completion_tokens
+    uint32_t min_tokens
+    Detok detok
+    StopState stop
+    Buf text                    # streaming: text not sent yet (held back); else: the whole text
+    Buf ids                     # return_token_ids: JSON digits of ids not sent yet ("1,2"); else the whole answer's
+    Buf echo                    # UTF-8 text sent before the first generated text
+    Buf prompt_ids              # JSON array of the prompt's ids, or empty for null
+    Buf add                     # ADD message without the request id; freed once sent
+    Buf wire_id
+
+
+cdef struct CallC:
+    void *owner                 # the Call (not counted)
+    bint chat
+    bint stream
+    bint include_usage
+    bint continuous_usage
+    bint return_ids
+    bint include_stop
+    bint hide_output
+    bint started                # something of the answer has been produced: no status line can be sent any more
+    bint ended                  # the answer is complete, failed or given up
+    uint32_t n_choices
+    uint32_t remaining          # choices that are not finished
+    uint64_t prompt_tokens      # of all prompts
+    uint64_t completion_tokens  # of all finished choices
+    Buf head                    # answer up to the choices: `data: {"id":...,"choices":[` or without `data: `
+    Buf role                    # JSON-escaped
+    Buf fingerprint             # JSON-escaped
+    Buf echo_content            # chat echo, UTF-8
+    StopSet *stops              # NULL without stop strings
+    Choice *choices             # n_choices
+
+
+cdef class Call:
+    cdef CallC c
+    cdef readonly Vocabulary vocabulary
+    cdef readonly object protocol       # granian's, until the answer is complete
+    cdef object transport               # made by the lane at the first event; dropping it ends the response
+    cdef object send                    # transport.send_bytes
+    cdef public object on_end           # called once by the lane, with the Call, when it is over (any way)
+    cdef readonly str external_id
+    cdef readonly double arrival_time   # unix seconds
+    cdef public bint disconnected       # set by any thread; the lane gives the call up when it sees it
+
+
+# Frees the native memory of a call that is in no table. Lane thread (or the builder, if it was never attached).
+cdef void call_release(CallC *c) noexcept

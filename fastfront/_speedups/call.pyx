@@ -1,0 +1,227 @@
+# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
+"""Building a Call from a PreparedCall: everything the lane needs later without running Python."""
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
+from fastfront._speedups.detokenizer cimport detok_free, detok_init, detok_prime
+from fastfront._speedups.json_escape cimport json_escape
+from fastfront._speedups.msgpack cimport mpw_array, mpw_bool, mpw_float, mpw_int, mpw_map, mpw_nil, mpw_object, mpw_str
+from fastfront._speedups.stop_matcher cimport stops_free, stops_new, stops_state_free, stops_state_init
+from fastfront._speedups.vocabulary cimport Vocabulary
+
+cdef enum:
+    PRIME_TOKENS = 8            # a character has at most 4 bytes, so the last 8 prompt ids hold any unfinished one
+
+
+cdef int check(int result) except -1:
+    if result < 0:
+        raise MemoryError
+    return 0
+
+
+cdef int put_str(Buf *b, str text) except -1:
+    cdef Py_ssize_t n
+    cdef const char *s = PyUnicode_AsUTF8AndSize(text, &n)
+    return check(buf_put(b, s, n))
+
+
+cdef int put_escaped(Buf *b, str text) except -1:
+    cdef Py_ssize_t n
+    cdef const char *s = PyUnicode_AsUTF8AndSize(text, &n)
+    return check(json_escape(b, s, n))
+
+
+cdef int pack_str(Buf *b, str text) except -1:
+    cdef Py_ssize_t n
+    cdef const char *s = PyUnicode_AsUTF8AndSize(text, &n)
+    return check(mpw_str(b, s, <unsigned int>n))
+
+
+cdef int pack_optional_str(Buf *b, object text) except -1:
+    if text is None:
+        return check(mpw_nil(b))
+    return pack_str(b, text)
+
+
+cdef void call_release(CallC *c) noexcept:
+    cdef uint32_t i
+    cdef Choice *ch
+    if c.choices != NULL:
+        for i in range(c.n_choices):
+            ch = &c.choices[i]
+            detok_free(&ch.detok)
+            stops_state_free(&ch.stop)
+            buf_free(&ch.text)
+            buf_free(&ch.ids)
+            buf_free(&ch.echo)
+            buf_free(&ch.prompt_ids)
+            buf_free(&ch.add)
+            buf_free(&ch.wire_id)
+        free(c.choices)
+        c.choices = NULL
+    if c.stops != NULL:
+        stops_free(c.stops)
+        c.stops = NULL
+    buf_free(&c.head)
+    buf_free(&c.role)
+    buf_free(&c.fingerprint)
+    buf_free(&c.echo_content)
+
+
+cdef int pack_add(Buf *b, object prepared, object prompt, list ids, uint32_t child, double arrival, uint32_t client_index) except -1:
+    """Fields 1..21 of EngineCoreRequest; the request id (field 0) is written when the stream has its slot."""
+    cdef dict sampling = prepared.sampling
+    cdef object seed = prepared.seed
+    cdef int64_t token
+    cdef Py_ssize_t n = len(ids)
+    check(mpw_array(b, <uint32_t>n))
+    for token in ids:
+        check(mpw_int(b, token))
+    check(mpw_nil(b))                                                       # 2 mm_features
+    check(mpw_map(b, <uint32_t>(len(sampling) + 1 + (seed is not None))))   # 3 sampling_params
+    for key, value in sampling.items():
+        pack_str(b, key)
+        mpw_object(b, value)
+    pack_str(b, "max_tokens")
+    check(mpw_int(b, prompt.max_tokens))
+    if seed is not None:
+        pack_str(b, "seed")
+        mpw_object(b, seed + child)
+    check(mpw_nil(b))                                                       # 4 pooling_params
+    check(mpw_float(b, arrival))                                            # 5
+    check(mpw_nil(b))                                                       # 6 lora_request
+    pack_optional_str(b, prepared.cache_salt)                               # 7
+    mpw_object(b, prepared.data_parallel_rank)                              # 8
+    check(mpw_nil(b))                                                       # 9 prompt_embeds
+    check(mpw_nil(b))                                                       # 10 prompt_is_token_ids
+    check(mpw_int(b, client_index))                                         # 11
+    check(mpw_int(b, 0))                                                    # 12 current_wave
+    check(mpw_int(b, prepared.priority))                                    # 13
+    check(mpw_nil(b))                                                       # 14 trace_headers
+    check(mpw_bool(b, False))                                               # 15 resumable
+    pack_str(b, prepared.external_id)                                       # 16
+    check(mpw_nil(b))                                                       # 17 reasoning_ended
+    check(mpw_nil(b))                                                       # 18 reasoning_parser_kwargs
+    check(mpw_bool(b, False))                                               # 19 abort_immediately
+    check(mpw_nil(b))                                                       # 20 session_id
+    return check(mpw_nil(b))                                                # 21 kv_hints
+
+
+cdef int json_ids(Buf *b, list ids) except -1:
+    cdef int64_t token
+    cdef bint first = True
+    check(buf_byte(b, c'['))
+    for token in ids:
+        if not first:
+            check(buf_byte(b, c','))
+        first = False
+        check(buf_int(b, token))
+    return check(buf_byte(b, c']'))
+
+
+cdef class Call:
+    """One request for generation on its way through a lane.
+
+    `engines` gives the engine index of every choice (prompt index * n + i), `client_index` the lane's number on the wire.
+    Raises ValueError for an empty stop string and OverflowError for sampling values beyond 64 bits.
+    """
+
+    def __cinit__(self):
+        memset(&self.c, 0, sizeof(CallC))
+        self.c.owner = <void *>self
+
+    def __init__(self, object prepared, Vocabulary vocabulary, object protocol, list engines, int client_index, str fingerprint,
+                 double arrival_time, object on_end=None):
+        cdef CallC *c = &self.c
+        cdef uint32_t n = prepared.n, i, j
+        cdef list prompts = prepared.prompts, ids
+        cdef Choice *ch
+        cdef int64_t prime[PRIME_TOKENS]
+        cdef Py_ssize_t k, start
+        cdef str kind
+        self.vocabulary = vocabulary
+        self.protocol = protocol
+        self.on_end = on_end
+        self.external_id = prepared.external_id
+        self.arrival_time = arrival_time
+        c.chat = prepared.kind == "chat"
+        c.stream = prepared.stream
+        c.include_usage = prepared.include_usage
+        c.continuous_usage = prepared.continuous_usage and prepared.include_usage
+        c.return_ids = prepared.return_token_ids
+        c.include_stop = prepared.include_stop_str_in_output
+        c.hide_output = prepared.hide_output
+        if c.choices != NULL:
+            raise RuntimeError("a Call is built once")
+        c.n_choices = <uint32_t>len(prompts) * n
+        c.remaining = c.n_choices
+        c.choices = <Choice *>calloc(c.n_choices, sizeof(Choice))
+        if c.choices == NULL:
+            raise MemoryError
+        put_escaped(&c.role, prepared.role)
+        put_escaped(&c.fingerprint, fingerprint)
+        put_str(&c.echo_content, prepared.echo_content)
+        if c.chat:
+            kind = "chat.completion.chunk" if c.stream else "chat.completion"
+        else:
+            kind = "text_completion"
+        put_str(&c.head, 'data: {"id":"' if c.stream else '{"id":"')
+        put_escaped(&c.head, prepared.external_id)
+        put_str(&c.head, '","object":"' + kind + '","created":')
+        check(buf_int(&c.head, prepared.created))
+        put_str(&c.head, ',"model":"')
+        put_escaped(&c.head, prepared.model)
+        put_str(&c.head, '","choices":[')
+        if prepared.stop:
+            c.stops = stops_new(prepared.stop)
+        for i in range(<uint32_t>len(prompts)):
+            prompt = prompts[i]
+            ids = prompt.token_ids
+            c.prompt_tokens += <uint64_t>len(ids)
+            start = max(0, len(ids) - PRIME_TOKENS)
+            for k in range(start, len(ids)):
+                prime[k - start] = ids[k]
+            for j in range(n):
+                ch = &c.choices[i * n + j]
+                ch.call = c
+                ch.index = i * n + j
+                ch.engine = engines[ch.index]
+                ch.finish = FINISH_NONE
+                ch.prompt_tokens = <uint32_t>len(ids)
+                ch.min_tokens = prepared.min_tokens
+                detok_init(&ch.detok, vocabulary, prepared.skip_special_tokens, True)
+                detok_prime(vocabulary, &ch.detok, prime, len(ids) - start)
+                if c.stops != NULL:
+                    check(stops_state_init(c.stops, &ch.stop))
+                put_str(&ch.echo, prompt.echo_text)
+                if c.return_ids or (c.stream and not c.chat and prompt.echo_text):
+                    json_ids(&ch.prompt_ids, ids)
+                pack_add(&ch.add, prepared, prompt, ids, j, arrival_time, client_index)
+
+    def __dealloc__(self):
+        call_release(&self.c)
+
+    @property
+    def choices(self) -> int:
+        """How many choices the answer has."""
+        return self.c.n_choices
+
+    @property
+    def stream(self) -> bool:
+        return self.c.stream
+
+    @property
+    def started(self) -> bool:
+        """Part of the answer has been produced, so an error can no longer be a status line."""
+        return self.c.started
+
+    @property
+    def ended(self) -> bool:
+        return self.c.ended
+
+    @property
+    def usage(self) -> tuple:
+        """(prompt tokens, completion tokens of the finished choices)."""
+        return self.c.prompt_tokens, self.c.completion_tokens

@@ -1,0 +1,60 @@
+"""Where the frontend binds its sockets."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_IPC_PATH = 107  # sun_path of a unix socket, less the terminating zero
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Endpoints to bind: one handshake, and an input and an output per lane (`tcp://HOST:*`: the port is chosen at bind)."""
+
+    handshake: str
+    inputs: list[str]
+    outputs: list[str]
+
+
+def ipc_address(name: str) -> str:
+    """An ipc endpoint no two servers share.
+
+    On Linux it lies in the abstract namespace: no file that a killed process could leave behind, no path that could be too long.
+    Elsewhere it is a file in the temporary folder, or in /tmp when that folder's path is too long for a socket.
+    """
+    unique = f"fastfront-{secrets.token_hex(8)}-{name}"
+    if sys.platform == "linux":
+        return f"ipc://@{unique}"
+    for folder in (tempfile.gettempdir(), "/tmp"):  # noqa: S108
+        path = str(Path(folder) / unique)
+        if len(path.encode()) <= MAX_IPC_PATH:
+            return f"ipc://{path}"
+    raise ValueError(f"the temporary folder's path is too long for a socket ({MAX_IPC_PATH} bytes at most): set TMPDIR")
+
+
+def tcp_host(host: str) -> str:
+    """The host as it stands in a zmq endpoint: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def local_addresses(lanes: int) -> Addresses:
+    """Endpoints for engines that all run on this machine under this frontend."""
+    return Addresses(
+        handshake=ipc_address("handshake"),
+        inputs=[ipc_address(f"in{k}") for k in range(lanes)],
+        outputs=[ipc_address(f"out{k}") for k in range(lanes)],
+    )
+
+
+def remote_addresses(lanes: int, host: str, rpc_port: int) -> Addresses:
+    """Endpoints for engines that join over TCP at HOST:RPC_PORT."""
+    at = tcp_host(host)
+    return Addresses(
+        handshake=f"tcp://{at}:{rpc_port}",
+        inputs=[f"tcp://{at}:*" for _ in range(lanes)],
+        outputs=[f"tcp://{at}:*" for _ in range(lanes)],
+    )

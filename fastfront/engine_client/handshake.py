@@ -1,0 +1,172 @@
+"""Bringing engines in: HELLO -> addresses -> ready payloads -> READY (the wire's section 3 and 4)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+
+from fastfront._speedups.msgpack import DecodeError, packb, unpackb
+from fastfront.engine_client.addresses import Addresses
+from fastfront.errors import EngineError
+
+POLL_MS = 200
+READY_INTS = ("max_model_len", "num_gpu_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What an engine says of itself in its ready payload. `limits` holds the whole payload."""
+
+    index: int
+    max_model_len: int
+    num_gpu_blocks: int
+    block_size: int
+    version: str
+    limits: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LaneSockets:
+    """The two sockets of a lane; one thread owns them at a time."""
+
+    router: zmq.Socket[bytes]
+    pull: zmq.Socket[bytes]
+    input_address: str
+    output_address: str
+
+
+def bind(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> tuple[zmq.Socket[bytes], str]:
+    """A bound socket and the address that others connect to. Raises EngineError naming the address."""
+    socket = context.socket(kind)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.setsockopt(zmq.LINGER, 0)
+    if "[" in address:
+        socket.setsockopt(zmq.IPV6, 1)
+    if kind == zmq.ROUTER:
+        socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    try:
+        socket.bind(address)
+    except zmq.ZMQError as error:
+        socket.close()
+        raise EngineError(
+            f"cannot listen for engines at {address}: {error.strerror} (--data-parallel-address, --data-parallel-rpc-port)"
+        ) from error
+    return socket, socket.getsockopt_string(zmq.LAST_ENDPOINT) if address.endswith(":*") else address
+
+
+def bind_lanes(context: zmq.Context[zmq.Socket[bytes]], addresses: Addresses) -> list[LaneSockets]:
+    lanes = []
+    for at_input, at_output in zip(addresses.inputs, addresses.outputs, strict=True):
+        router, input_address = bind(context, zmq.ROUTER, at_input)
+        pull, output_address = bind(context, zmq.PULL, at_output)
+        lanes.append(LaneSockets(router, pull, input_address, output_address))
+    return lanes
+
+
+def parse_ready(index: int, payload: bytes) -> EngineInfo:
+    """The ready payload of an engine. Raises EngineError naming the key that is wrong."""
+    try:
+        values = unpackb(payload) if payload else {}
+    except DecodeError as error:
+        raise EngineError(f"engine {index} sent a ready payload that is not msgpack: {error}") from error
+    if not isinstance(values, dict):
+        raise EngineError(f"engine {index} sent a ready payload that is not a map")
+    for key in READY_INTS:
+        value = values.get(key, 0)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise EngineError(f"engine {index}: ready payload has a bad {key}: {value!r}")
+    return EngineInfo(
+        index=index,
+        max_model_len=values.get("max_model_len", 0),
+        num_gpu_blocks=values.get("num_gpu_blocks", 0),
+        block_size=values.get("block_size", 0),
+        version=str(values.get("vllm_version", "")),
+        limits=values,
+    )
+
+
+class Handshake:
+    """The start of every engine of one deployment. Owned by the thread that runs it; no socket outlives it but the lanes'."""
+
+    def __init__(self, socket: zmq.Socket[bytes], lanes: list[LaneSockets], engines: int, local_engines: int) -> None:
+        self._socket = socket
+        self._lanes = lanes
+        self._engines = engines
+        self._local = local_engines
+        self._greeted: set[int] = set()
+        self._ready: set[int] = set()
+        self._payloads: dict[tuple[int, int], EngineInfo] = {}
+
+    def run(self, timeout_s: float, check: Callable[[], None], report: Callable[[str], None]) -> list[EngineInfo]:
+        """Waits for every engine. `check` is called several times a second and may raise (an engine process ended).
+
+        Raises EngineError when an engine breaks the protocol or is not ready after `timeout_s` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        for lane in self._lanes:
+            poller.register(lane.router, zmq.POLLIN)
+        while len(self._ready) < self._engines or len(self._payloads) < self._engines * len(self._lanes):
+            check()
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"{len(self._ready)} of {self._engines} engines were ready after {timeout_s:g} s"
+                    " (VLLM_ENGINE_READY_TIMEOUT_S); look at the engines' own output for the cause"
+                )
+            for socket, _ in poller.poll(POLL_MS):
+                if socket is self._socket:
+                    self._greet(report)
+                else:
+                    self._take_payload(next(k for k, lane in enumerate(self._lanes) if lane.router is socket))
+        return [self._payloads[index, 0] for index in range(self._engines)]
+
+    def _greet(self, report: Callable[[str], None]) -> None:
+        frames = self._socket.recv_multipart()
+        if len(frames) != 2 or len(frames[0]) != 2:
+            raise EngineError("something that is not an engine connected to the handshake address")
+        index = int.from_bytes(frames[0], "little")
+        try:
+            message = unpackb(frames[1])
+        except DecodeError as error:
+            raise EngineError(f"engine {index}: handshake message is not msgpack: {error}") from error
+        if not isinstance(message, dict) or message.get("status") not in ("HELLO", "READY"):
+            raise EngineError(f"engine {index}: unknown handshake message {message!r:.200}")
+        if index >= self._engines:
+            raise EngineError(f"engine {index} joined, but --data-parallel-size is {self._engines}")
+        if message["status"] == "READY":
+            self._ready.add(index)
+            report(f"engine {index} is ready")
+            return
+        local = index < self._local
+        if bool(message.get("local")) != local:
+            raise EngineError(
+                f"engine {index} says it is {'local' if message.get('local') else 'remote'}, but --data-parallel-size-local is {self._local}"
+            )
+        if index in self._greeted:
+            raise EngineError(f"engine {index} joined twice: two processes use the same rank")
+        self._greeted.add(index)
+        addresses = {
+            "inputs": [lane.input_address for lane in self._lanes],
+            "outputs": [lane.output_address for lane in self._lanes],
+            "coordinator_input": None,
+            "coordinator_output": None,
+            "frontend_stats_publish_address": None,
+        }
+        self._socket.send_multipart([frames[0], packb({"addresses": addresses, "parallel_config": {}})])
+        report(f"engine {index} has joined and is loading")
+
+    def _take_payload(self, lane: int) -> None:
+        frames = self._lanes[lane].router.recv_multipart()
+        if len(frames) != 2 or len(frames[0]) != 2:
+            raise EngineError("something that is not an engine connected to an input address")
+        index = int.from_bytes(frames[0], "little")
+        if index >= self._engines:
+            raise EngineError(f"engine {index} sent a ready payload, but --data-parallel-size is {self._engines}")
+        self._payloads[index, lane] = parse_ready(index, frames[1])

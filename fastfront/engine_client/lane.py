@@ -1,0 +1,194 @@
+"""A lane: one client index of the wire, with its own sockets, thread and stream table."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from fastfront._speedups.call import Call
+from fastfront._speedups.msgpack import DecodeError, packb, skip, unpackb
+from fastfront._speedups.pump import EngineMessageError, Pump
+from fastfront.engine_client.balancer import Balancer
+from fastfront.engine_client.handshake import LaneSockets
+
+ADD, ABORT = b"\x00", b"\x01"
+ENGINE_DEAD = b"ENGINE_CORE_DEAD"
+NO_REQUESTS = packb([])
+log = logging.getLogger("fastfront.lane")
+
+
+class Lane:
+    """Owns a ROUTER, a PULL and a Pump. `post` may be called by any thread, everything else runs on the lane's own."""
+
+    def __init__(
+        self,
+        index: int,
+        sockets: LaneSockets,
+        pump: Pump,
+        balancer: Balancer,
+        on_engine_dead: Callable[[int, str], None],
+        on_stats: Callable[[int, dict[str, Any]], None],
+    ) -> None:
+        self.index = index
+        self.pump = pump
+        self._router = sockets.router
+        self._pull = sockets.pull
+        self._balancer = balancer
+        self._on_engine_dead = on_engine_dead
+        self._on_stats = on_stats
+        self._inbox: deque[Call | Callable[[], None]] = deque()
+        self._sleeping = False
+        self._stop = False
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name=f"lane-{index}", daemon=True)
+        self._monitor = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def post(self, item: Call | Callable[[], None]) -> None:
+        """Hands over a call to submit, or a function to run on the lane's thread."""
+        self._inbox.append(item)
+        if self._sleeping:
+            os.eventfd_write(self._wake_fd, 1)
+
+    def cancel(self, call: Call) -> None:
+        """The client of `call` has gone. Any thread; a call that has ended is left alone."""
+        call.disconnected = True
+        self.post(lambda: self._cancel(call))
+
+    def stop(self) -> None:
+        self.post(self._quit)
+        self._thread.join(5)
+
+    # ---- on the lane's thread ----------------------------------------------------------------------------------------
+
+    def _quit(self) -> None:
+        self._stop = True
+
+    def _cancel(self, call: Call) -> None:
+        self.pump.cancel(call)
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except Exception:
+            log.exception("lane %d failed", self.index)
+            self._on_engine_dead(-1, f"lane {self.index} failed")
+        finally:
+            self._router.disable_monitor()
+            self._router.close(0)
+            self._pull.close(0)
+            os.close(self._wake_fd)
+
+    def _loop(self) -> None:
+        watched = [(self._pull, zmq.POLLIN), (self._router, zmq.POLLIN), (self._monitor, zmq.POLLIN), (self._wake_fd, zmq.POLLIN)]
+        while not self._stop:
+            ready = dict(zmq.zmq_poll(watched, 0 if self._inbox else -1 if self._settle() else 0))
+            self._sleeping = False
+            if self._wake_fd in ready:
+                os.eventfd_read(self._wake_fd)
+            if self._pull in ready:
+                self._receive()
+            self._submit()
+            if self._monitor in ready:
+                self._probe_engines()
+            if self._router in ready:
+                self._drain_router()
+            self._send_aborts()
+            if self.pump.finished_engines:
+                self._balancer.finished(self.pump.finished_engines)
+                self.pump.finished_engines.clear()
+
+    def _settle(self) -> bool:
+        """Says that the lane is about to sleep; False if something came in meanwhile.
+
+        `_sleeping` is set before the inbox is looked at, and `post` appends before it looks at `_sleeping`: one of the two sees
+        the other. rotate() takes the deque's lock, which keeps the two steps in order.
+        """
+        self._sleeping = True
+        self._inbox.rotate(0)
+        return not self._inbox
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                frame = self._pull.recv_multipart(zmq.NOBLOCK, copy=False)[0]
+            except zmq.Again:
+                return
+            message = frame.buffer
+            if len(message) == len(ENGINE_DEAD) and bytes(message) == ENGINE_DEAD:
+                self._on_engine_dead(-1, "an engine reported a fatal error and stopped")
+                continue
+            try:
+                engine, rest = self.pump.feed(message)
+            except EngineMessageError as error:
+                log.error("lane %d: malformed message from an engine (%s); its requests fail", self.index, error)  # noqa: TRY400
+                self._on_engine_dead(-1, "an engine sent a malformed message")
+                continue
+            if rest is not None:
+                self._take_rest(engine, rest)
+
+    def _take_rest(self, engine: int, rest: bytes) -> None:
+        """What follows the outputs: scheduler_stats comes first."""
+        try:
+            stats = unpackb(rest[: skip(rest)])
+        except DecodeError as error:
+            log.warning("engine %d: scheduler stats cannot be read: %s", engine, error)
+            return
+        if isinstance(stats, dict):
+            self._on_stats(engine, stats)
+
+    def _submit(self) -> None:
+        inbox = self._inbox
+        while inbox:
+            item = inbox.popleft()
+            if not isinstance(item, Call):
+                item()
+                continue
+            try:
+                adds = self.pump.attach(item)
+            except (ValueError, MemoryError):
+                log.exception("request %s could not be submitted", item.external_id)
+                continue
+            for engine, payload in adds:
+                if not self._send(engine, ADD, payload):
+                    self.pump.fail_engine(engine, f"engine {engine} is not connected")
+                    break
+            if item.disconnected:
+                self.pump.cancel(item)
+
+    def _send(self, engine: int, kind: bytes, payload: bytes) -> bool:
+        try:
+            self._router.send_multipart((engine.to_bytes(2, "little"), kind, payload))
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            self._on_engine_dead(engine, f"engine {engine} has disconnected")
+            return False
+        return True
+
+    def _send_aborts(self) -> None:
+        for engine, payload in self.pump.take_aborts():
+            self._send(engine, ABORT, payload)
+
+    def _probe_engines(self) -> None:
+        """Some engine's connection has gone: finds out which by sending each an empty ABORT."""
+        self._monitor.recv_multipart()
+        for engine in range(len(self._balancer.in_flight)):
+            self._send(engine, ABORT, NO_REQUESTS)
+
+    def _drain_router(self) -> None:
+        """Engines say nothing here after their ready payload; reading keeps the socket's peers up to date."""
+        while True:
+            try:
+                self._router.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+

@@ -1,0 +1,112 @@
+"""/metrics: native counters of the lanes, read when somebody asks. Nothing is counted in Python per token."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from fastfront.engine_client.balancer import Balancer
+from fastfront.engine_client.lane import Lane
+
+FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")  # in the order of the wire's finish_reason values
+
+
+class EngineStats:
+    """The newest scheduler_stats of every engine. Written by lanes, read by /metrics."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._latest: dict[int, dict[str, Any]] = {}
+
+    def put(self, engine: int, stats: dict[str, Any]) -> None:
+        with self._lock:
+            self._latest[engine] = stats
+
+    def forget(self, engine: int) -> None:
+        with self._lock:
+            self._latest.pop(engine, None)
+
+    def latest(self) -> dict[int, dict[str, Any]]:
+        with self._lock:
+            return dict(self._latest)
+
+
+class ServingCollector:
+    """Turns the lanes' counters into metric families named as vLLM names them."""
+
+    def __init__(self, model_name: str, lanes: list[Lane], balancer: Balancer, stats: EngineStats) -> None:
+        self._model = model_name
+        self._lanes = lanes
+        self._balancer = balancer
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ["model_name", "engine"]
+        latest = self._stats.latest()
+        running = GaugeMetricFamily("vllm:num_requests_running", "Requests in the engine's running batch.", labels=labels)
+        waiting = GaugeMetricFamily("vllm:num_requests_waiting", "Requests waiting in the engine.", labels=labels)
+        usage = GaugeMetricFamily("vllm:kv_cache_usage_perc", "KV cache in use, 1 is all of it.", labels=labels)
+        for engine, in_flight in enumerate(self._balancer.in_flight):
+            where = [self._model, str(engine)]
+            stats = latest.get(engine) if in_flight else None
+            queued = _number(stats, "num_waiting_reqs") if stats else 0
+            waiting.add_metric(where, queued)
+            running.add_metric(where, max(0, in_flight - queued))
+            usage.add_metric(where, _number(stats, "kv_cache_usage") if stats else 0.0)
+        yield from (running, waiting, usage)
+        pumps = [lane.pump for lane in self._lanes]
+        where = [self._model, "0"]
+        yield _counter("vllm:generation_tokens", "Tokens generated.", labels, where, sum(p.tokens for p in pumps))
+        yield _counter("vllm:prompt_tokens", "Prompt tokens of submitted requests.", labels, where, sum(p.prompt_tokens for p in pumps))
+        finished = CounterMetricFamily("vllm:request_success", "Finished requests.", labels=[*labels, "finished_reason"])
+        for k, reason in enumerate(FINISH_REASONS):
+            finished.add_metric([*where, reason], sum(p.requests[k] for p in pumps))
+        yield finished
+        lane_label = ["lane"]
+        for name, text, value in (
+            ("fastfront:stream_writes", "Writes handed to the HTTP server.", lambda p: p.sends),
+            ("fastfront:overrun_tokens", "Tokens dropped behind a stop string.", lambda p: p.overrun),
+            ("fastfront:malformed_outputs", "Engine outputs that could not be read.", lambda p: p.malformed),
+        ):
+            family = CounterMetricFamily(name, text, labels=lane_label)
+            for lane in self._lanes:
+                family.add_metric([str(lane.index)], value(lane.pump))
+            yield family
+        live = GaugeMetricFamily("fastfront:live_streams", "Choices being generated.", labels=lane_label)
+        for lane in self._lanes:
+            live.add_metric([str(lane.index)], lane.pump.live)
+        yield live
+
+
+class Metrics:
+    """The server's registry and its text."""
+
+    def __init__(self, collector: ServingCollector) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(collector)  # type: ignore[arg-type]  # a collector is anything with collect()
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+    content_type = CONTENT_TYPE_LATEST
+
+
+def _number(stats: dict[str, Any], key: str) -> float:
+    value = stats.get(key, 0)
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _counter(name: str, text: str, labels: list[str], where: list[str], value: float) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    family.add_metric(where, value)
+    return family
+
+

@@ -1,0 +1,114 @@
+"""What chat and completion requests have in common on their way to a `PreparedCall`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from fastfront.errors import bad_value, unknown_model
+from fastfront.openai.bodies import Header
+from fastfront.openai.schema_errors import schema_error
+from fastfront.openai.serving import Serving
+
+Body = Mapping[str, Any]
+
+
+def require_model(body: Body, serving: Serving) -> None:
+    """Raises ApiError (404) for a name that is not served; no name means the first one."""
+    name = body.get("model")
+    if name and name not in serving.model_names:
+        raise unknown_model(name, serving.valid_names())
+
+
+def request_id(body: Body, header: Header) -> str:
+    """The client's label of the request (header before body), else 16 random hex digits. Not unique."""
+    return header("x-request-id") or body.get("request_id") or os.urandom(8).hex()
+
+
+def priority_of(body: Body, header: Header) -> int:
+    """The header's priority if it is a number, else the body's."""
+    value = header("x-vllm-priority")
+    if value is not None:
+        try:
+            number = int(value)
+        except ValueError:
+            number = 2**63
+        if -(2**63) <= number < 2**63:
+            return number
+    priority: int = body.get("priority", 0)
+    return priority
+
+
+def rank_of(header: Header, serving: Serving) -> int | None:
+    """The engine the request asks for, None if it does not say; what is no number is ignored. Raises ApiError."""
+    value = header("x-data-parallel-rank")
+    if value is None:
+        return None
+    try:
+        rank = int(value)
+    except ValueError:
+        return None
+    if not 0 <= rank < serving.data_parallel_size:
+        raise bad_value(
+            f"data_parallel_rank {rank} is out of range [0, {serving.data_parallel_size}).", "data_parallel_rank", rank
+        )
+    return rank
+
+
+def stop_strings(body: Body, serving: Serving) -> list[str]:
+    """The stop strings as a list, at most as many as allowed. Raises ApiError."""
+    stop = body.get("stop")
+    if not stop:
+        return []
+    if isinstance(stop, str):
+        return [stop]
+    most = serving.limits.max_stop_strings
+    if len(stop) > most:
+        message = f"List should have at most {most} items after validation, not {len(stop)}"
+        ctx = {"field_type": "List", "max_length": most, "actual_length": len(stop)}
+        raise schema_error([{"type": "too_long", "loc": ("stop",), "msg": message, "input": stop, "ctx": ctx}])
+    words: list[str] = stop
+    return words
+
+
+def seed_of(body: Body) -> int | None:
+    """The seed, -1 meaning none."""
+    seed: int | None = body.get("seed")
+    return None if seed == -1 else seed
+
+
+def usage_flags(body: Body, serving: Serving) -> tuple[bool, bool]:
+    """(a usage chunk at the end of the stream, usage in every chunk)."""
+    if serving.force_usage:
+        return True, True
+    options = body.get("stream_options")
+    if not options or not options.get("include_usage"):
+        return False, False
+    return True, bool(options.get("continuous_usage_stats"))
+
+
+def bad_words_ids(body: Body, serving: Serving) -> list[list[int]] | None:
+    """The forbidden words as id sequences: each as it is, and once more behind a space where that is another token.
+
+    None if there are none. Raises ApiError for too many.
+    """
+    words = body.get("bad_words")
+    if not words:
+        return None
+    encode = serving.tokenizer.encode
+    found: list[list[int]] = []
+    for word in dict.fromkeys(words):
+        bare = encode(word.lstrip(), False)
+        if not bare:
+            raise bad_value("bad_words entries must tokenize to at least one token.", "bad_words", words)
+        found.append(bare)
+        spaced = encode(" " + word.lstrip(), False)
+        if spaced and spaced[0] != bare[0] and len(spaced) == len(bare):
+            found.append(spaced)
+    most = serving.limits.max_bad_words
+    if len(found) > most:
+        raise bad_value(
+            f"Too many bad words after tokenization: {len(found)}. The max number is {most}.", "bad_words", words
+        )
+    return found

@@ -1,0 +1,162 @@
+"""POST /v1/chat/completions: from the body to a `PreparedCall`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from fastfront.errors import ApiError
+from fastfront.openai.bodies import BodyReader, Header, require_json
+from fastfront.openai.calls import (
+    bad_words_ids,
+    priority_of,
+    rank_of,
+    request_id,
+    require_model,
+    seed_of,
+    stop_strings,
+    usage_flags,
+)
+from fastfront.openai.checks import check_chat, refuse_unserved
+from fastfront.openai.fields import ChatBody
+from fastfront.openai.message_errors import message_error
+from fastfront.openai.prompts import encode_prompt, require_output_fits, require_vocabulary, tokens_left
+from fastfront.openai.sampling import sampling_map
+from fastfront.openai.serving import Serving
+from fastfront.render.messages import Message, MessageTypeError
+from fastfront.streams.prepared import PreparedCall, PreparedPrompt
+
+# A request with no other fields than these needs no check of how fields go together.
+_PLAIN = frozenset({
+    "messages", "model", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "stream", "stop",
+    "seed", "n", "user", "frequency_penalty", "presence_penalty",
+})  # fmt: skip
+_TEMPLATE_FIELDS = frozenset({"chat_template_kwargs", "documents", "reasoning_effort"})
+_READER: BodyReader[ChatBody] = BodyReader(TypeAdapter(ChatBody), check_chat)
+
+
+def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
+    """Everything up to the engine: validated, rendered, tokenized. `header` gives a request header by lower-case name.
+
+    Raises ApiError; nothing has been sent anywhere then.
+    """
+    require_json(header)
+    fields = _READER.read(body)
+    if not fields.keys() <= _PLAIN:
+        check_chat(fields)
+    require_model(fields, serving)
+    stop = stop_strings(fields, serving)
+    if not fields.keys() <= _PLAIN:
+        refuse_unserved(fields)
+    get = fields.get
+    requested, param = get("max_completion_tokens"), "max_completion_tokens"
+    if requested is None:
+        requested, param = get("max_tokens"), "max_tokens"
+    if requested is not None:
+        require_output_fits(requested, param, serving.max_model_len)
+
+    conversation, text = render_chat(fields, serving)
+    ids = encode_prompt(
+        text, get("add_special_tokens", False), requested or 0, serving, get("truncate_prompt_tokens"), get("truncation_side")
+    )
+    max_tokens = tokens_left(requested, len(ids), serving)
+    n = get("n")
+    n = 1 if n is None else n
+    sampling = sampling_map(
+        fields, serving.defaults, serving.stops, n, max_tokens, serving.limits.max_n, serving.vocab_size
+    )
+    if (words := bad_words_ids(fields, serving)) is not None:
+        sampling["_bad_words_token_ids"] = words
+    require_vocabulary(ids, serving)
+    role = serving.response_role if get("add_generation_prompt", True) else conversation[-1]["role"]
+    stream = bool(get("stream"))
+    include_usage, continuous_usage = usage_flags(fields, serving)
+    return PreparedCall(
+        kind="chat",
+        external_id="chatcmpl-" + request_id(fields, header),
+        created=int(time.time()),
+        model=serving.model,
+        prompts=[PreparedPrompt(ids, max_tokens)],
+        sampling=sampling,
+        n=n,
+        seed=seed_of(fields),
+        stream=stream,
+        include_usage=stream and include_usage,
+        continuous_usage=stream and continuous_usage,
+        return_token_ids=bool(get("return_token_ids")),
+        stop=stop,
+        include_stop_str_in_output=get("include_stop_str_in_output", False),
+        min_tokens=get("min_tokens", 0),
+        skip_special_tokens=get("skip_special_tokens", True),
+        role=role,
+        echo_content=_echo_content(conversation[-1], role) if get("echo") else "",
+        priority=priority_of(fields, header),
+        cache_salt=get("cache_salt"),
+        data_parallel_rank=rank_of(header, serving),
+    )
+
+
+def render_chat(fields: Mapping[str, Any], serving: Serving) -> tuple[list[Message], str]:
+    """The conversation as the template saw it, and the prompt's text. Raises ApiError."""
+    get = fields.get
+    given = get("chat_template")
+    kwargs = get("chat_template_kwargs")
+    if (given is not None or (kwargs and "chat_template" in kwargs)) and not serving.trust_request_chat_template:
+        raise ApiError(
+            "Chat template is passed with request, but --trust-request-chat-template is not set. "
+            "Refused request with untrusted chat template."
+        )
+    chat = serving.chat
+    tools = get("tools")
+    template = chat.template_for(bool(tools), given)
+    try:
+        conversation = chat.conversation(template, fields["messages"], serving.model)
+    except MessageTypeError:
+        raise message_error(fields["messages"]) from None
+    own = None if _TEMPLATE_FIELDS.isdisjoint(fields) else _template_kwargs(fields)
+    extra = chat.kwargs(template, own)
+    shown_tools = [_shown_tool(tool) for tool in tools] if tools else None
+    generation_prompt = get("add_generation_prompt", True)
+    if not get("continue_final_message"):
+        return conversation, template.render(conversation, generation_prompt, extra, shown_tools)
+    if generation_prompt:
+        raise ApiError(
+            "continue_final_message and add_generation_prompt are not compatible. Use continue_final_message when you "
+            "want the model to continue the final message, and add_generation_prompt when you want to add a header "
+            "that will prompt it to start a new assistant message instead."
+        )
+    return conversation, template.render_continued(conversation, extra, shown_tools)
+
+
+def _template_kwargs(fields: Mapping[str, Any]) -> dict[str, Any]:
+    kwargs = dict(fields.get("chat_template_kwargs") or {})
+    effort = fields.get("reasoning_effort")
+    if effort is not None:
+        kwargs["reasoning_effort"] = effort
+        kwargs.setdefault("enable_thinking", effort != "none")
+    documents = fields.get("documents")
+    if documents is not None:
+        kwargs["documents"] = documents
+    kwargs.pop("add_generation_prompt", None)  # the field of the request decides
+    return kwargs
+
+
+def _shown_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool as templates see it: name, description and parameters always, the rest if set."""
+    function = tool["function"]
+    shown = {name: function.get(name) for name in ("name", "description", "parameters")}
+    for name in ("strict", "defer_loading"):
+        if (value := function.get(name, tool.get(name) if name == "defer_loading" else None)) is not None:
+            shown[name] = value
+    return {"type": "function", "function": shown}
+
+
+def _echo_content(last: Message, role: str) -> str:
+    """The text of the last message if the answer goes on in its role."""
+    if last.get("role") != role:
+        return ""
+    content = last.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)

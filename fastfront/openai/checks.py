@@ -1,0 +1,191 @@
+"""Rules between fields of one request, and the fields that are known but not served yet.
+
+Both work on raw objects (any value may have any type) and on validated ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastfront.errors import ApiError, bad_value
+
+_SALT_FORBIDDEN = frozenset("@/\\\x00")
+_MAX_SALT_CHARS = 128
+_TOOL_CHOICE_USAGE = 'Correct usage: `{"type": "function", "function": {"name": "my_function"}}`'
+
+Body = Mapping[str, Any]
+
+
+def check_chat(body: Body) -> None:
+    """Rules of chat requests that hold whatever the model. Raises ApiError."""
+    if body.get("continue_final_message") and body.get("add_generation_prompt"):
+        raise ApiError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+    _check_tools(body)
+    _check_structured_outputs(body, None)
+    _check_logprobs(body, "top_logprobs")
+    top = body.get("top_logprobs")
+    if top is not None:
+        if top < 0 and top != -1:
+            raise bad_value("`top_logprobs` must be a positive value or -1.", "top_logprobs", top)
+        if (top == -1 or top > 0) and not body.get("logprobs"):
+            raise bad_value("when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs")
+    _check_common(body)
+
+
+def check_completion(body: Body) -> None:
+    """Rules of completion requests that hold whatever the model. Raises ApiError."""
+    prompt = body.get("prompt")
+    if (prompt is None or prompt == "") and not body.get("prompt_embeds"):
+        raise bad_value("Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
+    _check_structured_outputs(body, "structured_outputs")
+    _check_logprobs(body, "logprobs")
+    logprobs = body.get("logprobs")
+    if logprobs is not None and logprobs < 0 and logprobs != -1:
+        raise bad_value("`logprobs` must be a positive value or -1.", "logprobs", logprobs)
+    _check_common(body)
+
+
+def _check_common(body: Body) -> None:
+    if body.get("stream_options") and not body.get("stream"):
+        raise bad_value("Stream options can only be defined when `stream=True`.", "stream_options")
+    form = body.get("response_format")
+    if isinstance(form, dict) and form.get("type") == "json_schema" and form.get("json_schema") is None:
+        raise bad_value(
+            "When response_format type is 'json_schema', the 'json_schema' field must be provided.", "response_format"
+        )
+    salt = body.get("cache_salt")
+    if salt is None:
+        return
+    if not isinstance(salt, str) or not salt:
+        raise bad_value("Parameter 'cache_salt' must be a non-empty string if provided.", "cache_salt")
+    if len(salt) > _MAX_SALT_CHARS or not _SALT_FORBIDDEN.isdisjoint(salt):
+        raise bad_value(
+            "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\', or NUL.",
+            "cache_salt",
+        )
+
+
+def _check_logprobs(body: Body, counted: str) -> None:
+    """Numbers of logprobs; `counted` is the field that says how many are wanted for each token."""
+    ids = body.get("logprob_token_ids")
+    if isinstance(ids, list):
+        if not ids:
+            raise bad_value("`logprob_token_ids` must not be an empty list.", "logprob_token_ids")
+        if not body.get("logprobs") and (counted == "top_logprobs" or body.get("logprobs") is None):
+            suffix = " to true" if counted == "top_logprobs" else ""
+            raise bad_value(
+                f"when using `logprob_token_ids`, `logprobs` must be set{suffix}.", "logprob_token_ids"
+            )
+    for name in ("prompt_logprobs", counted):
+        value = body.get(name)
+        if value is not None and not isinstance(value, (int, float)):
+            raise bad_value(f"`{name}` must be an integer.", name, value)
+    value = body.get("prompt_logprobs")
+    if value is None:
+        return
+    if body.get("stream") and (value > 0 or value == -1):
+        raise bad_value("`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs")
+    if value < 0 and value != -1:
+        raise bad_value("`prompt_logprobs` must be a positive value or -1.", "prompt_logprobs", value)
+
+
+def _check_structured_outputs(body: Body, param: str | None) -> None:
+    wanted = body.get("structured_outputs")
+    if not isinstance(wanted, dict):
+        return
+    if sum(wanted.get(kind) is not None for kind in ("json", "regex", "choice")) > 1:
+        message = "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice')."
+        raise ApiError(message, param=param)
+    kinds = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+    if all(wanted.get(kind) is None for kind in kinds):
+        raise ApiError(f"You must use one kind of structured outputs constraint but none are specified: {wanted}")
+
+
+def _check_tools(body: Body) -> None:
+    tools = body.get("tools")
+    if tools == []:
+        raise bad_value(
+            "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.", "tools"
+        )
+    choice = body.get("tool_choice")
+    if choice is None or choice == "none":
+        return
+    if tools is None:
+        raise bad_value("When using `tool_choice`, `tools` must be set.", "tool_choice")
+    if isinstance(choice, dict):
+        _check_named_tool(choice, tools)
+    elif choice not in ("auto", "required"):
+        raise bad_value(
+            f'Invalid value for `tool_choice`: {choice}! Only named tools, "none", "auto" or "required" are supported.',
+            "tool_choice",
+        )
+
+
+def _check_named_tool(choice: Body, tools: Any) -> None:
+    function = choice.get("function")
+    if not isinstance(function, dict):
+        raise bad_value(
+            f"Invalid value for `function`: `{function}` in `tool_choice`! {_TOOL_CHOICE_USAGE}", "tool_choice.function"
+        )
+    if "name" not in function:
+        raise bad_value(
+            f"Expected field `name` in `function` in `tool_choice`! {_TOOL_CHOICE_USAGE}", "tool_choice.function.name"
+        )
+    name = function["name"]
+    if not isinstance(name, str) or not name:
+        raise bad_value(
+            f"Invalid `name` in `function`: `{name}` in `tool_choice`! {_TOOL_CHOICE_USAGE}", "tool_choice.function.name"
+        )
+    names = [
+        tool["function"].get("name")
+        for tool in (tools if isinstance(tools, list) else ())
+        if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+    ]
+    if name not in names:
+        raise bad_value("The tool specified in `tool_choice` does not match any of the specified `tools`", "tool_choice")
+
+
+def refuse_unserved(body: Body) -> None:
+    """Raises ApiError naming the first field that asks for something this server cannot do yet.
+
+    A field at its default, or one that changes nothing here, is accepted.
+    """
+    for name, value in body.items():
+        neutral = _UNSERVED.get(name)
+        if neutral is not None and value is not False and value not in neutral:
+            raise bad_value(f"`{name}` is not supported by this server yet.", name)
+    form = body.get("response_format")
+    if form is not None and form["type"] != "text":
+        raise bad_value(f"`response_format` of type '{form['type']}' is not supported by this server yet.", "response_format")
+    if body.get("tools") and body.get("tool_choice", "auto") not in ("none", None):
+        if body.get("tool_choice", "auto") == "auto":
+            raise ApiError('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
+        raise bad_value("`tool_choice` is not supported by this server yet.", "tool_choice")
+    if body.get("skip_special_tokens") is False and body.get("spaces_between_special_tokens") is False:
+        raise bad_value("`spaces_between_special_tokens` is not supported by this server yet.", "spaces_between_special_tokens")
+    for name in ("mm_processor_kwargs", "media_io_kwargs"):
+        if body.get(name):
+            raise bad_value(f"Per-request {name} are disabled: this server takes no media.", name)
+    if body.get("prompt_embeds"):
+        raise bad_value("You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds")
+    if body.get("suffix") is not None:
+        raise bad_value("suffix is not currently supported", "suffix")
+
+
+# Known fields without an implementation, with the values besides false that ask for nothing.
+_UNSERVED: Mapping[str, tuple[object, ...]] = {
+    "logprobs": (None,),  # not 0: that asks for the chosen tokens' logprobs
+    "top_logprobs": (None, 0),
+    "prompt_logprobs": (None,),
+    "logprob_token_ids": (None,),
+    "use_beam_search": (),
+    "watermarking": (None,),
+    "thinking_token_budget": (None, -1),
+    "repetition_detection": (None,),
+    "structured_outputs": (None,),
+    "kv_transfer_params": (None, {}),
+    "ec_transfer_params": (None, {}),
+    "return_prompt_text": (None,),
+    "routed_experts_prompt_start": (0,),
+}

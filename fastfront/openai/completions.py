@@ -1,0 +1,142 @@
+"""POST /v1/completions: from the body to a `PreparedCall`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from fastfront.errors import ApiError, bad_value
+from fastfront.openai.bodies import BodyReader, Header, require_json
+from fastfront.openai.calls import (
+    bad_words_ids,
+    priority_of,
+    rank_of,
+    request_id,
+    require_model,
+    seed_of,
+    stop_strings,
+    usage_flags,
+)
+from fastfront.openai.checks import check_completion, refuse_unserved
+from fastfront.openai.fields import CompletionBody
+from fastfront.openai.prompts import (
+    encode_prompt,
+    require_output_fits,
+    require_prompt_fits,
+    require_vocabulary,
+    tokens_left,
+    truncated,
+)
+from fastfront.openai.sampling import sampling_map, verify_length
+from fastfront.openai.serving import Serving
+from fastfront.streams.prepared import PreparedCall, PreparedPrompt
+
+DEFAULT_MAX_TOKENS = 16
+
+_PLAIN = frozenset({
+    "model", "max_tokens", "temperature", "top_p", "top_k", "stream", "stop", "seed", "n", "user", "echo",
+    "frequency_penalty", "presence_penalty",
+})  # fmt: skip
+_READER: BodyReader[CompletionBody] = BodyReader(TypeAdapter(CompletionBody), check_completion)
+
+
+def prepare_completion(body: bytes, header: Header, serving: Serving) -> PreparedCall:
+    """Everything up to the engine, for one prompt or several. `header` gives a request header by lower-case name.
+
+    Raises ApiError; nothing has been sent anywhere then.
+    """
+    require_json(header)
+    fields = _READER.read(body)
+    get = fields.get
+    prompt = get("prompt")
+    plain = type(prompt) is str and prompt != "" and fields.keys() - {"prompt"} <= _PLAIN
+    if not plain:
+        check_completion(fields)
+    require_model(fields, serving)
+    stop = stop_strings(fields, serving)
+    if not plain:
+        refuse_unserved(fields)
+    requested = get("max_tokens")
+    requested = DEFAULT_MAX_TOKENS if requested is None else requested
+    require_output_fits(requested, "max_tokens", serving.max_model_len)
+    echo = bool(get("echo"))
+    hide_output = echo and requested == 0
+    return_token_ids = bool(get("return_token_ids"))
+
+    encoded = [_encode(item, fields, requested, serving) for item in _prompts(prompt, serving)]
+    # The engine makes at least one token: with nothing but an echo asked for, it is not shown.
+    wanted = 1 if hide_output else requested
+    lengths = [tokens_left(wanted, len(ids), serving) for ids, _ in encoded]
+    n = get("n", 1)
+    sampling = sampling_map(
+        fields, serving.defaults, serving.stops, n, lengths[0], serving.limits.max_n, serving.vocab_size
+    )
+    if (words := bad_words_ids(fields, serving)) is not None:
+        sampling["_bad_words_token_ids"] = words
+    min_tokens = get("min_tokens", 0)
+    prompts = []
+    for (ids, text), max_tokens in zip(encoded, lengths, strict=True):
+        verify_length(max_tokens, min_tokens)
+        require_vocabulary(ids, serving)
+        shown = "" if not echo or return_token_ids else serving.tokenizer.decode(ids) if text is None else text
+        prompts.append(PreparedPrompt(ids, max_tokens, shown))
+    stream = bool(get("stream"))
+    include_usage, continuous_usage = usage_flags(fields, serving)
+    return PreparedCall(
+        kind="completion",
+        external_id="cmpl-" + request_id(fields, header),
+        created=int(time.time()),
+        model=serving.model,
+        prompts=prompts,
+        sampling=sampling,
+        n=n,
+        seed=seed_of(fields),
+        stream=stream,
+        include_usage=stream and include_usage,
+        continuous_usage=stream and continuous_usage,
+        return_token_ids=return_token_ids,
+        stop=stop,
+        include_stop_str_in_output=get("include_stop_str_in_output", False),
+        min_tokens=min_tokens,
+        skip_special_tokens=get("skip_special_tokens", True),
+        hide_output=hide_output,
+        priority=priority_of(fields, header),
+        cache_salt=get("cache_salt"),
+        data_parallel_rank=rank_of(header, serving),
+    )
+
+
+def _prompts(prompt: Any, serving: Serving) -> list[str | list[int]]:
+    """The prompts of a request, each a text or token ids. Raises ApiError."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if not prompt:
+        raise ApiError("please provide at least one prompt", param="prompt")
+    if isinstance(prompt[0], int):
+        return [prompt]
+    most = serving.limits.max_completion_prompts
+    if len(prompt) > most:
+        raise bad_value(
+            f"prompt list length {len(prompt)} exceeds the maximum allowed count of {most}. To increase this limit, "
+            "set the VLLM_MAX_COMPLETION_PROMPTS environment variable.",
+            "prompt",
+        )
+    items: list[str | list[int]] = prompt
+    return items
+
+
+def _encode(
+    item: str | list[int], fields: Mapping[str, Any], requested: int, serving: Serving
+) -> tuple[list[int], str | None]:
+    """The prompt's ids, and its text if it came as one."""
+    get = fields.get
+    truncate, side = get("truncate_prompt_tokens"), get("truncation_side")
+    if isinstance(item, str):
+        return encode_prompt(item, get("add_special_tokens", True), requested, serving, truncate, side), item
+    if truncate is not None:
+        item = truncated(item, truncate, side, serving.max_model_len - requested)
+    require_prompt_fits(len(item), requested, serving.max_model_len)
+    return item, None

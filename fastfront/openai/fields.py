@@ -1,0 +1,155 @@
+"""The request fields both generation endpoints know, as typed dictionaries that hold only what the client sent.
+
+Validation is lax, as in the API it imitates: "5" and 5.0 are integers, "yes" is true. Unknown keys are dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from typing_extensions import Required, TypedDict
+
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+TokenId = Annotated[int, Field(ge=0)]
+
+
+class StreamOptions(TypedDict, total=False):
+    __pydantic_config__ = {"extra": "allow"}  # type: ignore[misc]  # noqa: RUF012
+
+    include_usage: bool | None
+    continuous_usage_stats: bool | None
+
+
+class JsonSchema(TypedDict, total=False):
+    name: Required[str]
+    description: str | None
+    schema: dict[str, Any] | None
+    strict: bool | None
+
+
+class ResponseFormat(TypedDict, total=False):
+    type: Required[Literal["text", "json_object", "json_schema"]]
+    json_schema: JsonSchema | None
+
+
+class StructuralTag(TypedDict):
+    type: Literal["structural_tag"]
+    format: Any
+
+
+class LegacyStructuralTag(TypedDict):
+    type: Literal["structural_tag"]
+    structures: list[dict[str, Any]]
+    triggers: list[str]
+
+
+class GenerationFields(TypedDict, total=False):
+    """Fields of chat and completions alike."""
+
+    model: str | None
+    frequency_penalty: float | None
+    logit_bias: dict[str, float] | None
+    max_tokens: int | None
+    presence_penalty: float | None
+    response_format: ResponseFormat | StructuralTag | LegacyStructuralTag | None
+    seed: Int64 | None
+    stop: str | list[str] | None
+    stream: bool | None
+    stream_options: StreamOptions | None
+    temperature: float | None
+    top_p: float | None
+    user: str | None
+
+    use_beam_search: bool
+    top_k: int | None
+    min_p: float | None
+    repetition_penalty: float | None
+    watermarking: bool | None
+    length_penalty: float
+    stop_token_ids: list[int] | None
+    include_stop_str_in_output: bool
+    ignore_eos: bool
+    min_tokens: int
+    skip_special_tokens: bool
+    spaces_between_special_tokens: bool
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=2**63 - 1)] | None
+    truncation_side: Literal["left", "right"] | None
+    prompt_logprobs: int | None
+    logprob_token_ids: list[int] | None
+    allowed_token_ids: list[int] | None
+    bad_words: list[str]
+    thinking_token_budget: int | None
+    repetition_detection: dict[str, Any] | None
+    structured_outputs: dict[str, Any] | None
+    add_special_tokens: bool
+    priority: Int64
+    request_id: str
+    session_id: str | None
+    return_tokens_as_token_ids: bool | None
+    return_token_ids: bool | None
+    routed_experts_prompt_start: TokenId
+    cache_salt: str | None
+    kv_transfer_params: dict[str, Any] | None
+    ec_transfer_params: dict[str, Any] | None
+    vllm_xargs: dict[str, str | int | float | list[str | int | float]] | None
+    stream_interval: Annotated[int, Field(ge=1)] | None
+
+
+class FunctionDefinition(TypedDict, total=False):
+    name: Required[str]
+    description: str | None
+    parameters: dict[str, Any] | None
+    strict: bool | None
+    defer_loading: bool | None
+
+
+class Tool(TypedDict, total=False):
+    type: Literal["function"]
+    function: Required[FunctionDefinition]
+    defer_loading: bool | None
+
+
+class NamedFunction(TypedDict):
+    name: str
+
+
+class NamedToolChoice(TypedDict, total=False):
+    function: Required[NamedFunction]
+    type: Literal["function"]
+
+
+class ChatBody(GenerationFields, total=False):
+    """A chat completion request."""
+
+    # Messages are looked at one by one while they are converted; here they are only known to be objects.
+    messages: Required[list[dict[str, Any]]]
+    logprobs: bool | None
+    top_logprobs: int | None
+    max_completion_tokens: int | None
+    n: int | None
+    tools: list[Tool] | None
+    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None
+    parallel_tool_calls: bool | None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None
+    include_reasoning: bool
+    echo: bool
+    add_generation_prompt: bool
+    continue_final_message: bool
+    documents: list[dict[str, str]] | None
+    chat_template: str | None
+    chat_template_kwargs: dict[str, Any] | None
+    media_io_kwargs: dict[str, dict[str, Any]] | None
+    mm_processor_kwargs: dict[str, Any] | None
+    return_prompt_text: bool | None
+
+
+class CompletionBody(GenerationFields, total=False):
+    """A completion request."""
+
+    prompt: list[TokenId] | list[list[TokenId]] | str | list[str] | None
+    prompt_embeds: str | list[str] | None
+    echo: bool | None
+    logprobs: int | None
+    n: int
+    suffix: str | None

@@ -1,0 +1,75 @@
+"""Answers to bodies that are no JSON or do not have the request's shape."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastfront.errors import ApiError
+
+_MAX_SHOWN = 10
+_MAX_INPUT_CHARS = 200
+_MAX_LINE_CHARS = 1000
+# Steps of a location that name a member of a union or a wrapper, not a field of the body.
+_INTERNAL = re.compile(r"[A-Z]|(str|int|float|bool|none|constrained-.*|nullable.*|function-.*|.*[\[(].*)\Z")
+
+ErrorDetails = Mapping[str, Any]
+
+
+def schema_error(details: Iterable[ErrorDetails]) -> ApiError:
+    """One 400 for all errors of a body; `param` is where the first one is.
+
+    Each of the details has pydantic's keys `type`, `loc`, `msg`, `input` and perhaps `ctx`.
+    """
+    found = list(details)
+    lines = [f"{len(found)} validation error{'' if len(found) == 1 else 's'}:"]
+    for item in found[:_MAX_SHOWN]:
+        shown = {
+            "type": item["type"],
+            "loc": location(item["loc"]),
+            "msg": item["msg"],
+            "input": _summary(item.get("input")),
+        }
+        if ctx := item.get("ctx"):
+            shown["ctx"] = {key: str(value) if isinstance(value, Exception) else value for key, value in ctx.items()}
+        lines.append("  " + repr(shown)[:_MAX_LINE_CHARS])
+    return ApiError("\n".join(lines), kind="Bad Request", param=location(found[0]["loc"]) if found else None)
+
+
+def location(loc: Iterable[int | str]) -> str:
+    """The dotted path of an error, beginning `body`."""
+    return ".".join(["body", *(str(step) for step in loc if isinstance(step, int) or not _INTERNAL.match(step))])
+
+
+def not_json(position: int | None, reason: str) -> ApiError:
+    """The 400 of a body that is no JSON; the position counts characters, None if the parser does not tell."""
+    return schema_error(
+        [{"type": "json_invalid", "loc": () if position is None else (position,), "msg": "JSON decode error",
+          "input": {}, "ctx": {"error": reason}}]
+    )  # fmt: skip
+
+
+def no_object(value: object) -> ApiError:
+    """The 400 of a body that is JSON but no object."""
+    if value is None:
+        return schema_error([{"type": "missing", "loc": (), "msg": "Field required", "input": None}])
+    message = "Input should be a valid dictionary or object to extract fields from"
+    return schema_error([{"type": "model_attributes_type", "loc": (), "msg": message, "input": value}])
+
+
+def wrong_media_type() -> ApiError:
+    """The 400 of a content type that is not application/json."""
+    return ApiError(
+        "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed", kind="Bad Request"
+    )
+
+
+def _summary(value: object) -> str:
+    if isinstance(value, (dict, list)):
+        return f"<{type(value).__name__} of {len(value)} items>"
+    try:
+        text = str(value)
+    except ValueError:  # an integer too long to be written
+        return "<huge number>"
+    return text if len(text) <= _MAX_INPUT_CHARS else text[:_MAX_INPUT_CHARS] + "..."

@@ -1,0 +1,120 @@
+"""What every request is checked against and rendered with: built once, then only read."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastfront.config import Limits, ServeConfig
+from fastfront.errors import SetupError
+from fastfront.openai.sampling import SamplingDefaults, StopTokens, sampling_defaults
+from fastfront.render.chat import ChatRenderer
+from fastfront.render.model_info import ModelInfo, load_model_info, read_json
+from fastfront.render.tokenizer import TextTokenizer, load_tokenizer
+
+_LARGEST_BELIEVED_LENGTH = 2**30  # some tokenizer configurations say 1e30 for "no limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """One served model.
+
+    `vocab_size` is the model's, `max_prompt_token_id` the larger of the tokenizer's and the model's last id.
+    """
+
+    model: str                                  # the first served name: the one in answers
+    model_names: frozenset[str]
+    served_names: tuple[str, ...]
+    model_root: str
+    max_model_len: int
+    vocab_size: int
+    max_prompt_token_id: int
+    tokenizer: TextTokenizer
+    chat: ChatRenderer
+    defaults: SamplingDefaults
+    stops: StopTokens
+    response_role: str
+    trust_request_chat_template: bool
+    force_usage: bool
+    data_parallel_size: int
+    limits: Limits
+
+    def with_engine_limits(self, max_model_len: int) -> Serving:
+        """The same with the length an engine announced, if that is smaller than what was known."""
+        if max_model_len <= 0 or max_model_len >= self.max_model_len:
+            return self
+        return dataclasses.replace(self, max_model_len=max_model_len)
+
+    def valid_names(self) -> str:
+        """The served names as error messages list them."""
+        return ", ".join(self.served_names)
+
+
+def build_serving(config: ServeConfig) -> Serving:
+    """Read the model's folder and everything the flags name. Raises SetupError naming the flag or file at fault."""
+    info = load_model_info(config.model_path)
+    tokenizer = load_tokenizer(config.tokenizer or config.model_path)
+    vocab_size = info.vocab_size or tokenizer.max_token_id + 1
+    generation, caps = _generation_config(config, info)
+    return Serving(
+        model=config.served_model_name[0],
+        model_names=frozenset(config.served_model_name),
+        served_names=config.served_model_name,
+        model_root=config.model,
+        max_model_len=_max_model_len(config, info, tokenizer),
+        vocab_size=vocab_size,
+        max_prompt_token_id=max(tokenizer.max_token_id, vocab_size - 1),
+        tokenizer=tokenizer,
+        chat=ChatRenderer.build(
+            config.model_path,
+            tokenizer,
+            config.chat_template,
+            config.chat_template_content_format,
+            config.default_chat_template_kwargs,
+        ),
+        defaults=sampling_defaults(generation, caps),
+        stops=StopTokens(tokenizer.eos_token_id, info.eos_token_ids),
+        response_role=config.response_role,
+        trust_request_chat_template=config.trust_request_chat_template,
+        force_usage=config.enable_force_include_usage,
+        data_parallel_size=config.data_parallel_size,
+        limits=config.limits,
+    )
+
+
+def _generation_config(config: ServeConfig, info: ModelInfo) -> tuple[Mapping[str, Any], bool]:
+    """The sampling defaults' source, and whether its max_new_tokens is a bound and not just a default."""
+    kind = config.generation_config
+    override = config.override_generation_config
+    if kind == "vllm":
+        values: Mapping[str, Any] = {}
+    elif kind == "auto":
+        values = info.generation_defaults
+    else:
+        folder = Path(kind)
+        if not folder.is_dir():
+            raise SetupError(f"--generation-config {kind}: neither auto, vllm, nor a folder")
+        values = read_json(folder / "generation_config.json")
+    caps = kind not in ("auto", "vllm") or "max_new_tokens" in override
+    return {**values, **override}, caps
+
+
+def _max_model_len(config: ServeConfig, info: ModelInfo, tokenizer: TextTokenizer) -> int:
+    known = info.max_model_len
+    said = tokenizer.config.get("model_max_length")
+    if isinstance(said, (int, float)) and 0 < said < _LARGEST_BELIEVED_LENGTH:
+        known = min(known, int(said)) if known else int(said)
+    asked = config.max_model_len
+    if asked is None:
+        if not known:
+            raise SetupError(f"{config.model_path} does not say how long its sequences may be: give --max-model-len")
+        return known
+    if known and asked > known and os.environ.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") != "1":
+        raise SetupError(
+            f"--max-model-len {asked} is more than the model's {known} (VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows it)"
+        )
+    return asked

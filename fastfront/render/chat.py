@@ -1,0 +1,97 @@
+"""From a chat to the prompt's text: which template, what it is given."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastfront.errors import ApiError, SetupError
+from fastfront.render.lookup import find_chat_templates
+from fastfront.render.messages import Message, conversation_of, merge_developer
+from fastfront.render.template import ChatTemplate, TemplateSyntaxError
+from fastfront.render.tokenizer import TextTokenizer
+
+_MAX_REQUEST_TEMPLATES = 32
+
+
+class ChatRenderer:
+    """The model's templates, compiled, and a bounded store of templates that trusted requests bring along.
+
+    Shared by all request threads; only that store changes, under its lock.
+    """
+
+    def __init__(
+        self,
+        default: ChatTemplate | None,
+        tool_use: ChatTemplate | None,
+        tokens: Mapping[str, Any],
+        content_format: str,
+        default_kwargs: Mapping[str, Any],
+    ) -> None:
+        self.default = default
+        self._tool_use = tool_use
+        self._tokens = tokens
+        self._content_format = content_format
+        self._default_kwargs = dict(default_kwargs)
+        self._request_templates: dict[str, ChatTemplate] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def build(
+        cls,
+        folder: Path,
+        tokenizer: TextTokenizer,
+        given: str | None,
+        content_format: str,
+        default_kwargs: Mapping[str, Any],
+    ) -> ChatRenderer:
+        """Find and compile the templates; `given` is the text that takes their place. Raises SetupError."""
+        sources = {"default": given} if given is not None else find_chat_templates(folder, tokenizer.config)
+        compiled: dict[str, ChatTemplate] = {}
+        for name in ("default", "tool_use"):
+            if name in sources:
+                try:
+                    compiled[name] = ChatTemplate(sources[name], tokenizer.special_tokens, content_format)
+                except TemplateSyntaxError as error:
+                    raise SetupError(f"the chat template ({name}) does not compile: {error}") from error
+        default = compiled.get("default")
+        return cls(default, compiled.get("tool_use", default), tokenizer.special_tokens, content_format, default_kwargs)
+
+    def template_for(self, tools: bool, given: str | None) -> ChatTemplate:
+        """The template of a request; `given` is the one it brought, already known to be trusted. Raises ApiError."""
+        if given is not None:
+            return self._request_template(given)
+        template = self._tool_use if tools else self.default
+        if template is None:
+            raise ApiError(
+                "As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat "
+                "template if the tokenizer does not define one."
+            )
+        return template
+
+    def conversation(self, template: ChatTemplate, messages: list[Message], model: str) -> list[Message]:
+        """The messages in the form the template reads. Raises MessageTypeError or ApiError."""
+        conversation = conversation_of(messages, template.content_format == "openai", model)
+        return conversation if template.has_developer else merge_developer(conversation)
+
+    def kwargs(self, template: ChatTemplate, own: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """The names the template gets besides the usual ones: the server's defaults under the request's own."""
+        if not own and not self._default_kwargs:
+            return None
+        return template.accepted({**self._default_kwargs, **(own or {})})
+
+    def _request_template(self, source: str) -> ChatTemplate:
+        with self._lock:
+            template = self._request_templates.get(source)
+        if template is None:
+            try:
+                template = ChatTemplate(source, self._tokens, self._content_format)
+            except TemplateSyntaxError as error:
+                raise ApiError(str(error)) from error
+            with self._lock:
+                if len(self._request_templates) >= _MAX_REQUEST_TEMPLATES:
+                    del self._request_templates[next(iter(self._request_templates))]
+                self._request_templates[source] = template
+        return template

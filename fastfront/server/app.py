@@ -1,0 +1,135 @@
+"""Routes, and the way of a request from granian's thread to its handler."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastfront.errors import ApiError, EngineDeadError, http_error
+from fastfront.server.exchange import Exchange
+from fastfront.server.http import BodyReader
+
+log = logging.getLogger("fastfront.server")
+INLINE_BODY_BYTES = 64 * 1024  # larger bodies go to the request threads: they must not hold up granian's
+Handler = Callable[[Exchange], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`reads_body`: the handler wants the request's body; `open`: served without an API key."""
+
+    handler: Handler
+    reads_body: bool = False
+    open: bool = False
+
+
+class RequestThreads:
+    """R threads fed by one queue, for requests with large bodies."""
+
+    def __init__(self, count: int) -> None:
+        self._queue: queue.SimpleQueue[tuple[Callable[[Exchange, Handler], None], Exchange, Handler]] = queue.SimpleQueue()
+        for k in range(count):
+            threading.Thread(target=self._run, name=f"request-{k}", daemon=True).start()
+
+    def put(self, run: Callable[[Exchange, Handler], None], exchange: Exchange, handler: Handler) -> None:
+        self._queue.put((run, exchange, handler))
+
+    def _run(self) -> None:
+        while True:
+            run, exchange, handler = self._queue.get()
+            run(exchange, handler)
+            del run, exchange, handler
+
+
+class App:
+    """What granian calls. Shared by all its threads; immutable once serving."""
+
+    def __init__(
+        self,
+        routes: dict[str, dict[str, Route]],
+        *,
+        api_keys: tuple[str, ...],
+        root_path: str,
+        max_body_bytes: int,
+        request_threads: int,
+    ) -> None:
+        self._routes = dict(routes)
+        if root_path:
+            self._routes.update({root_path.rstrip("/") + path: methods for path, methods in routes.items()})
+        self._key_digests = [hashlib.sha256(key.encode()).digest() for key in api_keys]
+        self._max_body = max_body_bytes
+        self._threads = RequestThreads(request_threads)
+
+    def intake(self, scope: Any, protocol: Any) -> None:
+        """Takes a request in. On granian's Python threads; returns as soon as the body is on its way."""
+        method, path = scope.method, scope.path
+        exchange = Exchange(scope, protocol, method, path)
+        methods = self._routes.get(path)
+        if methods is None:
+            self._refuse(exchange, self._unknown(path))
+            return
+        route = methods.get(method)
+        if route is None:
+            headers = [("allow", ", ".join(methods))]
+            exchange.json(http_error(405, "Method Not Allowed").body(), 405, headers)
+            return
+        if self._key_digests and not route.open and not self._authorized(exchange):
+            exchange.json(b'{"error":"Unauthorized"}', 401, [("www-authenticate", "Bearer")])
+            return
+        if not route.reads_body:
+            self.run(exchange, route.handler)
+            return
+        length = exchange.header("content-length")
+        reader = BodyReader(protocol, self._max_body, lambda body, too_large: self._got_body(exchange, route, body, too_large))
+        if length is None and exchange.header("transfer-encoding") is None:
+            self.run(exchange, route.handler)
+        elif length is None:
+            reader.read_chunked()
+        elif length.isdigit() and int(length) <= self._max_body:
+            reader.read_sized()
+        else:
+            self._refuse(exchange, self._too_large())
+
+    def _got_body(self, exchange: Exchange, route: Route, body: bytes | None, too_large: bool) -> None:
+        if too_large:
+            self._refuse(exchange, self._too_large())
+        elif body is not None:
+            exchange.body = body
+            if len(body) > INLINE_BODY_BYTES:
+                self._threads.put(self.run, exchange, route.handler)
+            else:
+                self.run(exchange, route.handler)
+
+    def run(self, exchange: Exchange, handler: Handler) -> None:
+        """Calls a handler; whatever it raises becomes an answer."""
+        try:
+            handler(exchange)
+        except ApiError as error:
+            self._refuse(exchange, error)
+        except EngineDeadError as error:
+            self._refuse(exchange, ApiError(str(error), status=503, kind="ServiceUnavailableError"))
+        except Exception:
+            log.exception("%s %s failed", exchange.method, exchange.path)
+            self._refuse(exchange, ApiError("Internal server error", status=500, kind="InternalServerError"))
+
+    def _refuse(self, exchange: Exchange, error: ApiError) -> None:
+        exchange.json(error.body(), error.status)
+
+    def _too_large(self) -> ApiError:
+        return http_error(413, f"The request body is larger than {self._max_body} bytes (--max-body-bytes).")
+
+    def _unknown(self, path: str) -> ApiError:
+        return http_error(404, f"Not Found: {path[:200]}" if not path.endswith("/") else f"Not Found: {path[:200]} (no trailing slash)")
+
+    def _authorized(self, exchange: Exchange) -> bool:
+        scheme, _, key = (exchange.header("authorization") or "").partition(" ")
+        if scheme.lower() != "bearer":
+            return False
+        digest = hashlib.sha256(key.strip().encode("utf-8", "surrogatepass")).digest()
+        return any([hmac.compare_digest(digest, known) for known in self._key_digests])

@@ -1,0 +1,206 @@
+"""granian without an event loop.
+
+granian hands every request to a scheduler object, on one of its own Python threads, and reports finished reads by calling
+`call_soon_threadsafe` of "the event loop". Here both are ours: the scheduler calls the application right on that thread, and
+the loop runs a callback where it is. So no asyncio loop exists in the process, and a request crosses two threads less.
+This is the only file that touches granian's internals; they are those of the pinned version.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from granian._granian import CallbackScheduler, RSGIWorker, SocketHolder, WorkerSignal
+from granian.http import HTTP1Settings
+
+log = logging.getLogger("fastfront.http")
+HEADER_BUFFER_BYTES = 8192 + 4096 * 100
+STOP_WAIT_S = 5.0
+Intake = Callable[[Any, Any], None]
+
+
+class _StopFuture:
+    """What granian resolves when a worker has stopped."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def set_result(self, _: object) -> None:
+        self.event.set()
+
+
+class _InlineLoop:
+    """The part of an event loop that granian calls. Runs every callback at once, on the calling thread."""
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: object, context: object = None) -> None:
+        callback(*args)
+
+    call_soon = call_soon_threadsafe
+
+    def create_future(self) -> _StopFuture:
+        return _StopFuture()
+
+    def run_until_complete(self, future: _StopFuture) -> None:
+        future.event.wait()
+
+
+class _Scheduler(CallbackScheduler):  # type: ignore[misc]  # granian has no types
+    """Calls `intake(scope, protocol)` for every request. It must not raise: granian does not look."""
+
+    def __new__(cls, loop: _InlineLoop, intake: Intake) -> _Scheduler:
+        return super().__new__(cls, loop, intake, None, None, None)  # type: ignore[no-any-return]
+
+    def __init__(self, loop: _InlineLoop, intake: Intake) -> None:
+        def schedule(watcher: Any) -> None:
+            try:
+                intake(watcher.scope, watcher.proto)
+            except BaseException:
+                log.exception("a request could not be taken in")
+                watcher.proto.response_bytes(500, [], b"")
+
+        self._schedule_fn = schedule
+
+
+class BodyReader:
+    """Reads one request body, then calls `done(body)`; None when the client went away or the body grew past `limit`.
+
+    granian's futures can lose a wake-up on free-threaded builds: a result set while the callback is being added calls nobody.
+    So the callback is added, then the future is looked at again, and whichever of the two comes first goes on; `_claims` holds
+    one token per future, and popping it is atomic.
+    """
+
+    __slots__ = ("_claims", "_done", "_limit", "_parts", "_protocol", "_total")
+
+    def __init__(self, protocol: Any, limit: int, done: Callable[[bytes | None, bool], None]) -> None:
+        self._protocol = protocol
+        self._limit = limit
+        self._done = done
+        self._claims: list[object] = []
+        self._parts: list[bytes] = []
+        self._total = 0
+
+    def read_sized(self) -> None:
+        """The whole body at once; its announced length has been checked against the limit."""
+        self._await(self._protocol(), self._whole)
+
+    def read_chunked(self) -> None:
+        """Piece by piece, with a running total."""
+        self._protocol.__aiter__()
+        self._await(self._protocol.__anext__(), self._piece)
+
+    def _await(self, future: Any, then: Callable[[Any], None]) -> None:
+        claims: list[object] = [None]
+
+        def once(settled: Any) -> None:
+            try:
+                claims.pop()
+            except IndexError:
+                return
+            then(settled)
+
+        future.add_done_callback(once)
+        if future.done():
+            once(future)
+
+    def _whole(self, future: Any) -> None:
+        try:
+            body = future.result()
+        except Exception:
+            self._done(None, False)
+            return
+        self._done(body, False)
+
+    def _piece(self, future: Any) -> None:
+        while True:
+            try:
+                piece = future.result()
+            except Exception:
+                self._done(None, False)
+                return
+            if not piece:
+                self._done(b"".join(self._parts), False)
+                return
+            self._total += len(piece)
+            if self._total > self._limit:
+                self._done(None, True)
+                return
+            self._parts.append(piece)
+            future = self._protocol.__anext__()
+            if not future.done():
+                self._await(future, self._piece)
+                return
+
+
+def bind_socket(host: str, port: int, uds: str | None) -> socket.socket:
+    """A bound socket that does not listen yet: connections are refused until the server starts. Raises OSError."""
+    if uds is not None:
+        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        unix.bind(uds)
+        return unix
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    tcp = socket.socket(family, socket.SOCK_STREAM)
+    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    tcp.bind((host, port))
+    return tcp
+
+
+class HttpServer:
+    """granian's workers over one bound socket. `intake(scope, protocol)` runs on granian's Python threads."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        intake: Intake,
+        *,
+        workers: int,
+        request_threads: int,
+        max_connections: int,
+        keep_alive_s: float,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+    ) -> None:
+        uds = sock.family == socket.AF_UNIX
+        backlog = min(max_connections, 4096)
+        loop = _InlineLoop()
+        self._sock = sock
+        self._signal = WorkerSignal()
+        worker = RSGIWorker(
+            1,                                     # worker id
+            SocketHolder(sock.fileno(), uds, backlog),
+            None,                                  # ipc
+            workers,                               # runtime threads, each with its own epoll
+            512,                                   # tokio's blocking threads, at most; none is used
+            max(1, -(-request_threads // workers)),
+            3600,                                  # idle Python threads are kept
+            max(1, max_connections // workers),
+            "1",
+            HTTP1Settings(header_read_timeout=int(keep_alive_s * 1000), max_buffer_size=HEADER_BUFFER_BYTES),
+            None,
+            False,                                 # websockets
+            None,                                  # static files
+            ssl_certfile is not None,
+            ssl_certfile,
+            ssl_keyfile,
+            None,
+            "tls1.2",
+            None,
+            [],
+            False,
+            (None, None),
+        )
+        serve = worker.serve_str_uds if uds else worker.serve_str
+        scheduler = _Scheduler(loop, intake)
+        self._thread = threading.Thread(target=serve, args=(scheduler, loop, self._signal), name="http", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops accepting and closes idle connections; waits a moment for those that still answer."""
+        self._signal.set()
+        self._thread.join(STOP_WAIT_S)

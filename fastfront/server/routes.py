@@ -1,0 +1,91 @@
+"""The routes and their handlers: from an exchange to the OpenAI layer and the lanes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastfront.errors import ApiError, error_object
+from fastfront.metrics.registry import Metrics
+from fastfront.openai.chat import prepare_chat
+from fastfront.openai.completions import prepare_completion
+from fastfront.openai.serving import Serving
+from fastfront.openai.models import models_body, version_body
+from fastfront.openai.tokenize import detokenize_body, tokenize_body
+from fastfront.server.app import Route
+from fastfront.server.exchange import JSON_HEADERS, Exchange
+from fastfront.server.health import Health
+from fastfront.streams.dispatcher import Dispatcher
+
+
+class Routes:
+    """Handlers of one server. Shared by all request threads; immutable."""
+
+    def __init__(self, serving: Serving, dispatcher: Dispatcher, health: Health, metrics: Metrics) -> None:
+        self._serving = serving
+        self._dispatcher = dispatcher
+        self._health = health
+        self._metrics = metrics
+
+    def table(self) -> dict[str, dict[str, Route]]:
+        health = Route(self.health, open=True)
+        return {
+            "/v1/chat/completions": {"POST": Route(self.chat, reads_body=True)},
+            "/v1/completions": {"POST": Route(self.completion, reads_body=True)},
+            "/v1/models": {"GET": Route(self.models)},
+            "/tokenize": {"POST": Route(self.tokenize, reads_body=True)},
+            "/detokenize": {"POST": Route(self.detokenize, reads_body=True)},
+            "/health": {"GET": health},
+            "/ping": {"GET": health, "POST": health},
+            "/version": {"GET": Route(self.version, open=True)},
+            "/metrics": {"GET": Route(self.metrics, open=True)},
+        }
+
+    def chat(self, exchange: Exchange) -> None:
+        self._health.check()
+        prepared = prepare_chat(exchange.body, exchange.header, self._serving)
+        self._dispatcher.submit(prepared, exchange.scope, exchange.protocol, exchange.arrival_time)
+
+    def completion(self, exchange: Exchange) -> None:
+        self._health.check()
+        prepared = prepare_completion(exchange.body, exchange.header, self._serving)
+        self._dispatcher.submit(prepared, exchange.scope, exchange.protocol, exchange.arrival_time)
+
+    def models(self, exchange: Exchange) -> None:
+        exchange.json(models_body(self._serving))
+
+    def version(self, exchange: Exchange) -> None:
+        exchange.json(version_body())
+
+    def tokenize(self, exchange: Exchange) -> None:
+        exchange.json(tokenize_body(exchange.body, exchange.header, self._serving))
+
+    def detokenize(self, exchange: Exchange) -> None:
+        exchange.json(detokenize_body(exchange.body, exchange.header, self._serving))
+
+    def health(self, exchange: Exchange) -> None:
+        exchange.empty(200 if self._health.ok else 503)
+
+    def metrics(self, exchange: Exchange) -> None:
+        exchange.protocol.response_bytes(200, [("content-type", self._metrics.content_type)], self._metrics.text())
+
+
+FAILURES: dict[int, tuple[int, str, str]] = {  # pump ErrorCode -> status, type, message when the engine gave none
+    0: (500, "InternalServerError", "Internal server error"),
+    1: (400, "BadRequestError", "The engine refused the request"),
+    2: (503, "ServiceUnavailableError", "The engine is paused; try again later"),
+    3: (503, "ServiceUnavailableError", "The engine has stopped"),
+}
+
+
+def failure_answer(code: int, message: str) -> tuple[int, list[tuple[str, str]], bytes]:
+    """Status, headers and body of a request that failed in the engine before anything was sent."""
+    status, kind, text = FAILURES[code]
+    return status, JSON_HEADERS, ApiError(message or text, status=status, kind=kind).body()
+
+
+def failure_event(code: int, message: str) -> bytes:
+    """The last bytes of a stream that failed after its head was sent."""
+    status, kind, text = FAILURES[code]
+    error: dict[str, Any] = error_object(message or text, status, kind)
+    return f"data: {json.dumps(error)}\n\ndata: [DONE]\n\n".encode()

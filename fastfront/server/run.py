@@ -1,0 +1,278 @@
+"""`fastfront serve`: brings everything up in order, waits, brings it down in order."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import importlib.metadata
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import setproctitle
+import zmq
+
+from fastfront._speedups.pump import Pump
+from fastfront._speedups.vocabulary import Vocabulary
+from fastfront.config import ServeConfig
+from fastfront.engine_client.addresses import local_addresses, remote_addresses
+from fastfront.engine_client.balancer import Balancer
+from fastfront.engine_client.handshake import EngineInfo, Handshake, LaneSockets, bind, bind_lanes
+from fastfront.engine_client.lane import Lane
+from fastfront.engine_client.supervisor import Supervisor, describe, engine_command, find_engine_python
+from fastfront.errors import EngineError, FastfrontError, SetupError
+from fastfront.metrics.registry import EngineStats, Metrics, ServingCollector
+from fastfront.openai.serving import Serving, build_serving
+from fastfront.server.app import App
+from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
+from fastfront.server.gil import require_gil_off
+from fastfront.server.health import Health
+from fastfront.server.http import HttpServer, bind_socket
+from fastfront.server.routes import Routes, failure_answer, failure_event
+from fastfront.streams.connections import Connections
+from fastfront.streams.dispatcher import Dispatcher
+
+EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
+GC_THRESHOLD = 50_000
+OPEN_FILES = 65_535
+DRAIN_POLL_S = 0.02
+log = logging.getLogger("fastfront")
+
+
+class Interrupted(Exception):
+    """A signal came while the server was starting."""
+
+
+class Server:
+    """One running frontend. The main thread owns it; `run` returns the exit status."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self._config = config
+        self._started = time.monotonic()
+        self._signals = 0
+        self._wake = threading.Event()
+        self._health = Health()
+        self._health.changed = self._wake
+        self._stats = EngineStats()
+        self._balancer = Balancer(config.data_parallel_size)
+        self._lanes: list[Lane] = []
+        self._supervisor: Supervisor | None = None
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        try:
+            return self._serve()
+        except Interrupted:
+            return EXIT_INTERRUPTED
+        finally:
+            if self._supervisor is not None:
+                self._supervisor.stop(self._engine_stop_timeout())
+
+    # ---- start ---------------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> int:
+        config = self._config
+        raise_open_files()
+        try:
+            sock = bind_socket(config.host, config.port, config.uds)
+        except OSError as error:
+            raise SetupError(f"cannot listen on {config.uds or f'{config.host}:{config.port}'}: {error.strerror} (--host, --port, --uds)") from error
+        where = describe_socket(sock)
+        setproctitle.setproctitle(f"fastfront serve {config.served_model_name[0]} {where}")
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        local = config.data_parallel_size_local > 0
+        addresses = (
+            local_addresses(config.lanes)
+            if local and config.data_parallel_size_local == config.data_parallel_size
+            else remote_addresses(config.lanes, config.data_parallel_address, config.data_parallel_rpc_port)
+        )
+        handshake_socket, handshake_address = bind(context, zmq.ROUTER, addresses.handshake)
+        sockets = bind_lanes(context, addresses)
+        serving = build_serving(config)
+        if local:
+            python = find_engine_python(config)
+            vocabulary_size = serving.vocab_size
+            commands = [
+                engine_command(config, python, index, handshake_address, vocabulary_size)
+                for index in range(config.data_parallel_size_local)
+            ]
+            self._supervisor = Supervisor(commands, self._on_engine_exit)
+            self._supervisor.start()
+        else:
+            log.info("waiting for %d engine(s) at %s", config.data_parallel_size, handshake_address)
+        vocabulary = Vocabulary.from_tokenizer(serving.tokenizer.raw)
+        engines = self._join(handshake_socket, sockets)
+        handshake_socket.close()
+        serving = serving.with_engine_limits(min(engine.max_model_len for engine in engines))
+        self._start_lanes(sockets, vocabulary)
+        server = self._start_http(sock, serving, vocabulary)
+        if self._supervisor is not None:
+            self._supervisor.watch()
+        require_gil_off()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD, 100, 100)
+        log.info("ready in %.2f s: http://%s, model %s", time.monotonic() - self._started, where, config.served_model_name[0])
+        self._wait()
+        return self._stop(server)
+
+    def _join(self, handshake_socket: zmq.Socket[bytes], sockets: list[LaneSockets]) -> list[EngineInfo]:
+        config = self._config
+        handshake = Handshake(handshake_socket, sockets, config.data_parallel_size, config.data_parallel_size_local)
+
+        def check() -> None:
+            if self._signals:
+                raise Interrupted
+            if self._supervisor is not None:
+                self._supervisor.check()
+
+        return handshake.run(config.engine_ready_timeout_s, check, lambda text: log.info("%s", text))
+
+    def _start_lanes(self, sockets: list[LaneSockets], vocabulary: Vocabulary) -> None:
+        for index, pair in enumerate(sockets):
+            pump = Pump(vocabulary, failure_answer, failure_event, SSE_HEADERS, JSON_HEADERS)
+            self._lanes.append(Lane(index, pair, pump, self._balancer, self._on_engine_dead, self._stats.put))
+        for lane in self._lanes:
+            lane.start()
+
+    def _start_http(self, sock: socket.socket, serving: Serving, vocabulary: Vocabulary) -> HttpServer:
+        config = self._config
+        dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, Connections(), fingerprint(config))
+        collector = ServingCollector(config.served_model_name[0], self._lanes, self._balancer, self._stats)
+        routes = Routes(serving, dispatcher, self._health, Metrics(collector))
+        app = App(
+            routes.table(),
+            api_keys=config.api_keys,
+            root_path=config.root_path,
+            max_body_bytes=config.max_body_bytes,
+            request_threads=config.request_threads,
+        )
+        server = HttpServer(
+            sock,
+            app.intake,
+            workers=config.workers,
+            request_threads=config.request_threads,
+            max_connections=config.max_connections,
+            keep_alive_s=config.keep_alive_s,
+            ssl_certfile=config.ssl_certfile,
+            ssl_keyfile=config.ssl_keyfile,
+        )
+        server.start()
+        return server
+
+    # ---- while serving (other threads) -----------------------------------------------------------------------------------
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._signals += 1  # only the main thread runs signal handlers
+        self._wake.set()
+
+    def _on_engine_exit(self, index: int, status: int) -> None:
+        """A local engine process ended by itself. On the watcher's thread."""
+        self._on_engine_dead(index, f"engine {index} ended with {describe(status)}")
+
+    def _on_engine_dead(self, index: int, reason: str) -> None:
+        """Engine `index` (-1: all) is lost. Any thread."""
+        dead = range(self._config.data_parallel_size) if index < 0 else [index]
+        for engine in dead:
+            self._balancer.dead(engine)
+            self._stats.forget(engine)
+        log.error("%s", reason)
+        if not self._balancer.any_alive:
+            self._health.dead(reason)
+        for lane in self._lanes:
+            lane.post(lambda lane=lane: lane.pump.fail_engine(index, reason))  # type: ignore[misc]
+
+    # ---- end -------------------------------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        while not self._signals and self._health.dead_reason is None:
+            self._wake.wait()
+            self._wake.clear()
+
+    def _engine_stop_timeout(self) -> float:
+        return max(1.0, min(10.0, self._config.shutdown_timeout_s or 10.0))
+
+    def _live(self) -> int:
+        return sum(lane.pump.live for lane in self._lanes)
+
+    def _stop(self, server: HttpServer) -> int:
+        dead = self._health.dead_reason
+        if dead is not None:
+            keep = os.environ.get("VLLM_KEEP_ALIVE_ON_ENGINE_DEATH", "0") not in ("", "0")
+            if keep:
+                log.error("no engine is left: staying up, requests get 503")
+                while not self._signals:
+                    self._wake.wait()
+                    self._wake.clear()
+            else:
+                self._settle(1.0, 1)
+                log.error("no engine is left: leaving")
+        else:
+            log.info("stopping: %d requests are running", self._live())
+            self._health.drain()
+            server_stop = threading.Thread(target=server.stop, name="http-stop", daemon=True)
+            server_stop.start()
+            self._settle(self._config.shutdown_timeout_s, 1)
+            for lane in self._lanes:
+                lane.post(lambda lane=lane: lane.pump.fail_engine(-1, "the server is shutting down"))  # type: ignore[misc]
+            self._settle(1.0, 2)
+            server_stop.join(0.5)
+        for lane in self._lanes:
+            lane.stop()
+        return EXIT_FAILED if dead is not None else EXIT_OK
+
+    def _settle(self, timeout_s: float, signals: int) -> None:
+        """Waits until nothing is running, the time is up, or more than `signals` signals have come."""
+        deadline = time.monotonic() + timeout_s
+        while self._live() and time.monotonic() < deadline and self._signals <= signals:
+            time.sleep(DRAIN_POLL_S)
+
+
+def describe_socket(sock: socket.socket) -> str:
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{sock.getsockname()}"
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def fingerprint(config: ServeConfig) -> str:
+    """`system_fingerprint` of this server's answers: the same for the same version, model and layout."""
+    version = importlib.metadata.version("fastfront")
+    what = f"{config.model} {config.data_parallel_size} {config.tensor_parallel_size} {config.dtype}"
+    return f"fastfront-{version}-{hashlib.sha256(what.encode()).hexdigest()[:8]}"
+
+
+def raise_open_files() -> None:
+    """One descriptor per connection: takes what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, max(OPEN_FILES, soft))
+    if soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def run(config: ServeConfig) -> int:
+    """Serves until told to stop. Returns the exit status; the caller leaves with `leave(status)`."""
+    try:
+        return Server(config).run()
+    except (EngineError, SetupError) as error:
+        print(f"fastfront: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except FastfrontError:
+        log.exception("serving failed")
+        return EXIT_FAILED
+
+
+def leave(status: int) -> None:
+    """Ends the process at once: finalizing the interpreter under granian's native threads would end in a panic."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,77 @@
+"""Which clients are still there.
+
+granian wakes only one waiter when a connection closes, the oldest, even if it belongs to a request long answered. So there is one
+waiter per connection here, and it aborts whatever call the connection is waiting for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from fastfront._speedups.call import Call
+
+
+class Canceller(Protocol):
+    """A lane, seen from here."""
+
+    def cancel(self, call: Call) -> None: ...
+
+
+class Connection:
+    """One client connection. HTTP/1.1 answers one request at a time, so there is one call at most."""
+
+    __slots__ = ("_call", "_registry", "closed", "peer")
+
+    def __init__(self, peer: str, registry: dict[str, Connection]) -> None:
+        self.peer = peer
+        self.closed = False
+        self._call: tuple[Call, Canceller] | None = None
+        self._registry = registry
+
+    def begin(self, call: Call, lane: Canceller) -> None:
+        self._call = call, lane
+
+    def ended(self, call: Call) -> None:
+        """The lane is done with the call."""
+        current = self._call
+        if current is not None and current[0] is call:
+            self._call = None
+
+    def close(self, _future: object = None) -> None:
+        """The client has gone. May be called twice, by two threads."""
+        self.closed = True
+        if self._registry.get(self.peer) is self:
+            self._registry.pop(self.peer, None)
+        current = self._call
+        if current is not None:
+            call, lane = current
+            lane.cancel(call)
+
+
+class Connections:
+    """All connections that have asked for a generation. Any thread: a dict's single steps are atomic."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Connection] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def of(self, scope: Any, protocol: Any) -> Connection:
+        """The connection a request came on; watched from its first request on."""
+        peer = scope.client
+        connection = self._open.get(peer) if peer else None
+        if connection is None:
+            connection = Connection(peer, self._open)
+            if peer:
+                self._open[peer] = connection
+            future = protocol.client_disconnect()
+            # add_done_callback can miss a result that is set meanwhile: look again (close may run twice)
+            add = getattr(future, "add_done_callback", None)
+            if add is None:
+                connection.close()
+            else:
+                add(connection.close)
+                if future.done():
+                    connection.close()
+        return connection

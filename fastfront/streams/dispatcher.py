@@ -1,0 +1,58 @@
+"""From a prepared request to a running one: picks lane and engines, builds the Call, hands it over."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import Any
+
+from fastfront._speedups.call import Call
+from fastfront._speedups.vocabulary import Vocabulary
+from fastfront.engine_client.balancer import Balancer
+from fastfront.engine_client.lane import Lane
+from fastfront.errors import EngineDeadError
+from fastfront.streams.connections import Connections
+from fastfront.streams.prepared import PreparedCall
+
+log = logging.getLogger("fastfront.streams")
+
+
+class Dispatcher:
+    """Shared by all request threads; holds no state of its own but the running call count."""
+
+    def __init__(
+        self, lanes: list[Lane], balancer: Balancer, vocabulary: Vocabulary, connections: Connections, fingerprint: str
+    ) -> None:
+        self._lanes = lanes
+        self._balancer = balancer
+        self._vocabulary = vocabulary
+        self._connections = connections
+        self._fingerprint = fingerprint
+        self._turn = itertools.count()
+
+    def submit(self, prepared: PreparedCall, scope: Any, protocol: Any, arrival_time: float) -> None:
+        """Starts the request. From here on the lane answers it. Raises EngineDeadError when no engine can take it."""
+        choices = len(prepared.prompts) * prepared.n
+        engines = self._balancer.pick(choices, prepared.data_parallel_rank)
+        if not engines:
+            raise EngineDeadError("no engine is running")
+        lane = self._lanes[next(self._turn) % len(self._lanes)]
+        try:
+            connection = self._connections.of(scope, protocol)
+            call = Call(
+                prepared,
+                self._vocabulary,
+                protocol,
+                engines,
+                lane.index,
+                self._fingerprint,
+                arrival_time,
+                connection.ended,
+            )
+        except BaseException:
+            self._balancer.finished(engines)
+            raise
+        connection.begin(call, lane)
+        lane.post(call)
+        if connection.closed:
+            lane.cancel(call)

@@ -1,0 +1,51 @@
+"""What a validated, rendered and tokenized request is: the record handed from the OpenAI layer to a lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(slots=True)
+class PreparedPrompt:
+    """One prompt of a call.
+
+    `token_ids` are within the vocabulary and shorter than max_model_len; `max_tokens` is already cut to what fits behind them.
+    `echo_text` is what is sent before the first generated text ("" without echo).
+    """
+
+    token_ids: list[int]
+    max_tokens: int
+    echo_text: str = ""
+
+
+@dataclass(slots=True)
+class PreparedCall:
+    """One HTTP request for generation; it has `len(prompts) * n` choices, choice index = prompt index * n + i.
+
+    `sampling` is the wire's sampling-params map without max_tokens and seed (they differ per prompt and per choice): only
+    keys an engine acts on, values checked, integer keys in logit_bias.
+    """
+
+    kind: Literal["chat", "completion"]
+    external_id: str                       # chatcmpl-<rid> or cmpl-<rid>
+    created: int                           # unix seconds
+    model: str                             # the first served name
+    prompts: list[PreparedPrompt]
+    sampling: dict[str, object]
+    n: int = 1
+    seed: int | None = None
+    stream: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+    return_token_ids: bool = False
+    stop: list[str] = field(default_factory=list)
+    include_stop_str_in_output: bool = False
+    min_tokens: int = 0
+    skip_special_tokens: bool = True
+    hide_output: bool = False              # completions: echo with max_tokens 0 generates one token that is not shown
+    role: str = "assistant"                # chat: role of the answer
+    echo_content: str = ""                 # chat echo: text of the last message when its role is `role`
+    priority: int = 0
+    cache_salt: str | None = None
+    data_parallel_rank: int | None = None
