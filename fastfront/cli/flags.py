@@ -1,0 +1,126 @@
+"""The flags of `fastfront serve`: vLLM's names where vLLM has one, grouped as its help groups them."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
+from typing import Any
+
+from fastfront.cli.values import decimal, json_object, model_length, names, seconds, whole
+
+_PORT = whole(0, 65535)
+# Accepted because start scripts have them; there is one process, and it keeps no access log.
+IGNORED = ("disable_uvicorn_access_log", "disable_fastapi_docs", "trust_remote_code")
+
+
+def add_serve_flags(parser: ArgumentParser) -> None:
+    """Declare everything; defaults that need a computation are None."""
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="an alias (smollm2), a folder, or a hub id (OWNER/NAME)")
+    parser.add_argument("--model", dest="model_flag", help=SUPPRESS)
+    _server(parser)
+    _engines(parser)
+    _chat(parser)
+    _model(parser)
+    _logging(parser)
+
+
+def _flag(group: Any, name: str, help_text: str, **options: Any) -> None:
+    group.add_argument(f"--{name}", help=help_text, **options)
+
+
+def _switch(group: Any, name: str, help_text: str) -> None:
+    group.add_argument(f"--{name}", help=help_text, action=BooleanOptionalAction, default=False)
+
+
+def _server(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("HTTP server")
+    _flag(group, "host", "address to listen on (all)", default="0.0.0.0", metavar="ADDRESS")
+    _flag(group, "port", "port to listen on (8000)", type=_PORT, default=8000, metavar="N")
+    _flag(group, "uds", "listen on this Unix socket instead", metavar="PATH")
+    _flag(group, "served-model-name", "names of the model in requests; the first is the one in answers (MODEL)",
+          nargs="+", metavar="NAME")  # fmt: skip
+    _flag(group, "root-path", "path prefix a proxy puts before the routes", default="", metavar="PATH")
+    _flag(group, "api-key", "keys of which one must be sent as a bearer token; may be given again ($VLLM_API_KEY)",
+          nargs="+", action="extend", metavar="KEY")  # fmt: skip
+    _flag(group, "allowed-origins", "origins of browsers that may call (none)", type=names, default=[], metavar="JSON")
+    _flag(group, "allowed-methods", "methods they may use (all)", type=names, default=["*"], metavar="JSON")
+    _flag(group, "allowed-headers", "headers they may send (all)", type=names, default=["*"], metavar="JSON")
+    _switch(group, "allow-credentials", "let them send credentials")
+    _flag(group, "ssl-keyfile", "private key for TLS", metavar="FILE")
+    _flag(group, "ssl-certfile", "certificate for TLS", metavar="FILE")
+    _switch(group, "enable-request-id-headers", "answer with the X-Request-Id header")
+    _flag(group, "sse-keep-alive-interval", "seconds between comment lines on silent streams (0: none)",
+          type=seconds, default=0.0, metavar="S")  # fmt: skip
+    _flag(group, "shutdown-timeout", "seconds that running requests get to finish after SIGTERM (0)",
+          type=seconds, default=0.0, metavar="S")  # fmt: skip
+    _flag(group, "keep-alive", "seconds an idle connection is kept open (120)", type=seconds, default=120.0, metavar="S")
+    _flag(group, "max-body-bytes", "largest request body (64 MiB)", type=whole(1), default=64 << 20, metavar="N")
+    _flag(group, "max-connections", "most connections at once (16384)", type=whole(1), default=16384, metavar="N")
+    _flag(group, "workers", "threads that accept connections and read bodies (one for each four cores)",
+          type=whole(1, 256), metavar="N")  # fmt: skip
+    _flag(group, "request-threads", "threads that validate, render and tokenize (cores)", type=whole(1, 1024), metavar="N")
+    _flag(group, "lanes", "threads that carry tokens to clients (one for each four cores)", type=whole(1, 256), metavar="N")
+    group.add_argument("--api-server-count", "-asc", type=whole(0), help=SUPPRESS)
+    for name in IGNORED:
+        group.add_argument("--" + name.replace("_", "-"), action=BooleanOptionalAction, help=SUPPRESS)
+
+
+def _engines(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("engines")
+    _flag(group, "engine", "native: the engine of this project; mock: answers without a model (native)",
+          choices=("native", "mock"), default="native")  # fmt: skip
+    _flag(group, "engine-python", "interpreter that runs engines (the one set-up made)", metavar="PATH")
+    _flag(group, "step-ms", "mock engine: milliseconds of a step (0: as fast as it can)",
+          type=decimal(0.0), default=0.0, metavar="MS")  # fmt: skip
+    _flag(group, "engine-ready-timeout", "seconds to wait for engines ($VLLM_ENGINE_READY_TIMEOUT_S or 600)",
+          type=seconds, metavar="S")  # fmt: skip
+    group.add_argument("--data-parallel-size", "-dp", type=whole(1, 65535), default=1, metavar="N", help="engines (1)")
+    group.add_argument("--data-parallel-size-local", "-dpl", type=whole(0, 65535), metavar="N",
+                       help="engines started here (all); 0: all are started elsewhere and connect")  # fmt: skip
+    group.add_argument("--data-parallel-address", "-dpa", default="127.0.0.1", metavar="ADDRESS",
+                       help="address that engines elsewhere connect to (127.0.0.1)")  # fmt: skip
+    group.add_argument("--data-parallel-rpc-port", "-dpp", type=_PORT, default=29550, metavar="N",
+                       help="port that engines elsewhere connect to (29550)")  # fmt: skip
+    _flag(group, "dtype", "number type of the weights (auto)", default="auto",
+          choices=("auto", "half", "float16", "bfloat16", "float", "float32"))  # fmt: skip
+    _flag(group, "max-num-seqs", "most requests in one step", type=whole(1), metavar="N")
+    _flag(group, "max-num-batched-tokens", "most tokens in one step", type=whole(1), metavar="N")
+    _flag(group, "block-size", "tokens of a KV cache block", type=whole(1), metavar="N")
+    _flag(group, "num-gpu-blocks-override", "number of KV cache blocks", type=whole(1), metavar="N")
+    group.add_argument("--tensor-parallel-size", "-tp", type=whole(1), default=1, metavar="N", help="workers of an engine (1)")
+    _flag(group, "gpu-memory-utilization", "share of the memory an engine may use", type=decimal(0.0, 1.0), metavar="X")
+    _flag(group, "engine-args", "further flags for the engine's command line, as one string", default="", metavar="FLAGS")
+
+
+def _chat(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("chat")
+    _flag(group, "chat-template", "a Jinja file, or the template itself, instead of the model's", metavar="FILE")
+    _flag(group, "chat-template-content-format", "how templates get message content (auto: as they read it)",
+          choices=("auto", "string", "openai"), default="auto")  # fmt: skip
+    _flag(group, "default-chat-template-kwargs", "variables for the template that requests can override",
+          type=json_object, default={}, metavar="JSON")  # fmt: skip
+    _switch(group, "trust-request-chat-template", "let requests bring a template of their own")
+    _flag(group, "response-role", "role of answers (assistant)", default="assistant", metavar="ROLE")
+    _switch(group, "enable-force-include-usage", "send usage in every chunk of every stream")
+
+
+def _model(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
+    _flag(group, "tokenizer", "folder or hub id of the tokenizer (MODEL)", metavar="TOKENIZER")
+    _flag(group, "revision", "branch, tag or commit on the hub", metavar="NAME")
+    _flag(group, "max-model-len", "most tokens of prompt and answer together: 4096, 8k, 8K, auto (the model's)",
+          type=model_length, metavar="N")  # fmt: skip
+    _flag(group, "generation-config", "auto: sampling defaults from the model's folder; vllm: none; or a folder (auto)",
+          default="auto", metavar="WHAT")  # fmt: skip
+    _flag(group, "override-generation-config", "sampling defaults that come before those", type=json_object, default={},
+          metavar="JSON")  # fmt: skip
+    _flag(group, "max-logprobs", "most logprobs of a token that a request can ask for (20)", type=whole(-1), default=20,
+          metavar="N")  # fmt: skip
+
+
+def _logging(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("logging")
+    levels = ("debug", "info", "warning", "error", "critical")
+    _flag(group, "log-level", "least severe messages to show (info)", type=str.lower, choices=levels, default="info")
+    _flag(group, "uvicorn-log-level", SUPPRESS, dest="log_level", type=str.lower, choices=(*levels, "trace"))
+    _switch(group, "enable-log-requests", "log every request's parameters")
+    _switch(group, "disable-log-stats", "no regular line of statistics")

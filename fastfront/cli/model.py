@@ -1,0 +1,53 @@
+"""What MODEL means: an alias, a folder, or the id of a repository on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fastfront.errors import SetupError
+
+ALIASES = {"smollm2": "smollm2"}  # to the folder's name below <cache>/models
+_FRONTEND_FILES = (
+    "*.json", "*.jinja", "additional_chat_templates/*.jinja", "tokenizer.model",
+)  # fmt: skip
+
+
+def cache_folder() -> Path:
+    """Where set-up keeps what it made: $FASTFRONT_CACHE, else ~/.cache/fastfront."""
+    return Path(os.environ.get("FASTFRONT_CACHE") or Path.home() / ".cache" / "fastfront")
+
+
+def resolve_model(model: str, revision: str | None = None) -> Path:
+    """The folder with the model's configuration and tokenizer; the hub is asked only for what is no folder here.
+
+    Raises SetupError with what was tried and what to do.
+    """
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder.resolve()
+    if model in ALIASES:
+        made = cache_folder() / "models" / ALIASES[model]
+        if made.is_dir():
+            return made.resolve()
+        raise SetupError(f"model {model}: {made} does not exist; `make setup` fetches it")
+    if model.count("/") != 1 or model.startswith((".", "/", "~")):
+        raise SetupError(
+            f"model {model}: no such folder, and neither an alias ({', '.join(ALIASES)}) nor a hub id (OWNER/NAME)"
+        )
+    return _from_hub(model, revision)
+
+
+def _from_hub(model: str, revision: str | None) -> Path:
+    try:
+        from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import and rarely needed
+    except ImportError as error:
+        raise SetupError(f"model {model}: fetching from the hub needs the package huggingface-hub ({error})") from error
+    try:
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(_FRONTEND_FILES)))
+    except Exception as error:  # network errors of several libraries, and the hub's own
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise SetupError(
+            f"model {model}: not a folder here, and the hub could not give it ({type(error).__name__}: {reason}). "
+            "Give a local folder, or check the network and HF_TOKEN."
+        ) from error

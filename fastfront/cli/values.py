@@ -1,0 +1,83 @@
+"""Types of flag values. Each raises argparse.ArgumentTypeError with what is wrong; argparse names the flag."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+
+_UNITS = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """An integer within bounds."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < least or (most is not None and value > most):
+            bounds = f"at least {least}" if most is None else f"between {least} and {most}"
+            raise ArgumentTypeError(f"{value} is not {bounds}")
+        return value
+
+    return parse
+
+
+def seconds(text: str) -> float:
+    """A time that is not negative; `0` and `2.5` and `2.5s`."""
+    return decimal(0.0)(text.removesuffix("s"))
+
+
+def decimal(least: float, most: float | None = None) -> Callable[[str], float]:
+    """A number within bounds."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ArgumentTypeError(f"{text!r} is not a number") from None
+        if not least <= value <= (most if most is not None else float("inf")) or value == float("inf"):
+            raise ArgumentTypeError(f"{text} is out of range")
+        return value
+
+    return parse
+
+
+def model_length(text: str) -> int | None:
+    """A number of tokens, `8k` (8000), `8K` (8192) or `auto`."""
+    if text in ("auto", "-1"):
+        return None
+    unit = _UNITS.get(text[-1:], 0)
+    try:
+        value = int(float(text[:-1]) * unit) if unit else int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a number of tokens such as 4096, 8k or auto") from None
+    if value < 1:
+        raise ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def json_object(text: str) -> dict[str, object]:
+    """A JSON object."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ArgumentTypeError("not a JSON object")
+    return value
+
+
+def names(text: str) -> list[str]:
+    """A JSON list of strings, or strings separated by commas."""
+    if text.startswith("["):
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise ArgumentTypeError(f"not JSON: {error}") from None
+        if not all(isinstance(item, str) for item in value):
+            raise ArgumentTypeError("not a list of strings")
+        return list(value)
+    return [item for item in text.split(",") if item]
