@@ -127,8 +127,8 @@ def main(argv: list[str] | None = None) -> int:
     while options.startup == "silent":
         time.sleep(3600)
     time.sleep(options.load_ms / 1e3)
-    link.connect()
-    loop = MockLoop(options, link, script, report)
+    watch = link.connect()
+    loop = MockLoop(options, link, watch, script, report)
     link.announce(ready_payload(options, script, link.addresses.frontend_stats_publish_address))
     report.write("ready", index=options.index)
     return loop.run()

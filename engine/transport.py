@@ -57,12 +57,15 @@ class FrontendLink:
         if not self.addresses.inputs or len(self.addresses.inputs) != len(self.addresses.outputs):
             raise HandshakeError(f"the frontend announced {self.addresses.inputs} and {self.addresses.outputs}")
 
-    def connect(self) -> None:
-        """Connect all data sockets. Nothing is announced yet."""
+    def connect(self) -> DisconnectWatch:
+        """Connect all data sockets. Nothing is announced yet. The watch is on the first input."""
+        watch = None
         for address in self.addresses.inputs:
             socket = self._socket(zmq.DEALER)
+            watch = watch or DisconnectWatch(socket)
             socket.connect(address)
             self.inputs.append(socket)
+        assert watch is not None
         for address in self.addresses.outputs:
             socket = self._socket(zmq.PUSH, linger_ms=4000)
             socket.connect(address)
@@ -74,6 +77,7 @@ class FrontendLink:
         if self.addresses.coordinator_output:
             self.coordinator_out = self._socket(zmq.PUSH, linger_ms=4000)
             self.coordinator_out.connect(self.addresses.coordinator_output)
+        return watch
 
     def announce(self, ready: ReadyPayload | dict[str, object]) -> None:
         """Send the ready payload on every input, then READY on the handshake socket."""
@@ -82,13 +86,18 @@ class FrontendLink:
             socket.send(payload)
         self._send_status("READY")
 
+    def close_inputs(self) -> None:
+        """Close what requests come in by. By the thread that reads them."""
+        _close(*self.inputs, self.coordinator)
+
+    def close_outputs(self) -> None:
+        """Close the handshake and what answers go out by; terminating the context then waits until all is sent."""
+        _close(self._handshake, *self.outputs, self.coordinator_out)
+
     def close(self) -> None:
-        """Close every socket, waiting for unsent output at most as long as each socket's linger time."""
-        sockets = [self._handshake, *self.inputs, *self.outputs, self.coordinator, self.coordinator_out]
-        for socket in sockets:
-            if socket is not None:
-                with contextlib.suppress(zmq.ZMQError):
-                    socket.close()
+        """Close every socket."""
+        self.close_inputs()
+        self.close_outputs()
 
     def _send_status(self, status: str) -> None:
         self._handshake.send(self._codec.encode(Status(status, self._local, self._headless)))
@@ -105,18 +114,26 @@ class FrontendLink:
         return socket
 
 
+def _close(*sockets: zmq.Socket[bytes] | None) -> None:
+    for socket in sockets:
+        if socket is not None:
+            with contextlib.suppress(zmq.ZMQError):
+                socket.close()
+
+
 class DisconnectWatch:
     """Tells how long the frontend's end of a socket has been gone. Owned by one thread."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        """Start monitoring `socket`, which must not be connected to anything else."""
+        """Start monitoring `socket`, which has not been connected yet and will be to one peer only."""
         self.monitor: zmq.Socket[bytes] = socket.get_monitor_socket(
             zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
         )
-        self._gone_since: float | None = None
+        self._socket = socket
+        self._gone_since: float | None = time.monotonic()
 
     def gone_for(self) -> float:
-        """Seconds since the connection was lost, 0.0 while it stands."""
+        """Seconds since the connection was lost, or since it has been waited for; 0.0 while it stands."""
         while self.monitor.poll(0):
             event = int.from_bytes(self.monitor.recv_multipart()[0][:2], "little")
             if event == zmq.EVENT_DISCONNECTED:
@@ -124,3 +141,9 @@ class DisconnectWatch:
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._gone_since = None
         return 0.0 if self._gone_since is None else time.monotonic() - self._gone_since
+
+    def close(self) -> None:
+        """Stop monitoring."""
+        with contextlib.suppress(zmq.ZMQError):
+            self._socket.disable_monitor()
+        self.monitor.close(linger=0)

@@ -34,8 +34,10 @@ IDLE_MS = 1000
 class MockLoop:
     """Sockets and clock around a `MockEngine`. Used by the main thread: it takes over SIGTERM."""
 
-    def __init__(self, options: MockOptions, link: FrontendLink, script: Script, report: Report) -> None:
-        """`link` is connected."""
+    def __init__(
+        self, options: MockOptions, link: FrontendLink, watch: DisconnectWatch, script: Script, report: Report
+    ) -> None:
+        """`link` is connected, `watch` on it."""
         self._options = options
         self._link = link
         self._report = report
@@ -45,7 +47,7 @@ class MockLoop:
         self._last_load = (0, 0)
         self._paused = False
         self._rate = (time.monotonic(), 0, 0)
-        self._watch = DisconnectWatch(link.inputs[0]) if options.headless and options.linger_s > 0 else None
+        self._watch = watch if options.headless and options.linger_s > 0 else None
         self._poller = zmq.Poller()
         for socket in link.inputs:
             self._poller.register(socket, zmq.POLLIN)
@@ -102,10 +104,10 @@ class MockLoop:
         for socket, _ in self._poller.poll(timeout_ms):
             if socket == self._signals:
                 self._signalled()
-            elif socket is self._control:
-                self._command(socket)
-            elif socket is self._link.coordinator:
-                socket.recv_multipart()
+            elif self._control is not None and socket is self._control:
+                self._command(self._control)
+            elif self._link.coordinator is not None and socket is self._link.coordinator:
+                self._link.coordinator.recv_multipart()
             else:
                 client = self._link.inputs.index(socket)
                 for _ in range(BURST):

@@ -1,0 +1,24 @@
+"""Configuration of one engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What the command line decides; None means: to be found out from the model or the machine."""
+
+    model: str
+    dtype: str = "auto"
+    device: str = "auto"
+    index: int = 0
+    max_model_len: int | None = None
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int | None = None
+    block_size: int = 16
+    num_blocks: int | None = None
+    kv_cache_bytes: int | None = None
+    seed: int | None = None
+    threads: int | None = None
+    log_stats: bool = True

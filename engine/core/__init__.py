@@ -1,0 +1,1 @@
+"""The engine core process: input thread, busy loop, output thread."""

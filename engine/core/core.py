@@ -1,0 +1,232 @@
+"""The busy loop: takes requests, plans and runs steps, hands out what they brought."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from engine.core.messages import COORDINATOR, Abort, Add, Call, Dead, Input, Leave, Output, Refuse
+from engine.core.utilities import UtilityError, answer
+from engine.executor.plan import Logprobs, StepPlan, StepResult
+from engine.protocol import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    Event,
+    EventType,
+    FailedOutput,
+    FinishReason,
+    OutputError,
+    PrefillStats,
+    PrefixCacheStats,
+    SchedulerStats,
+    array,
+    utility_failure,
+    utility_reply,
+)
+from engine.scheduler.request import Request
+from engine.scheduler.scheduler import Outcome, Scheduler
+
+
+class Executor(Protocol):
+    """What runs a step."""
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Compute the plan's tokens and sample."""
+        ...
+
+
+class EngineCore:
+    """The scheduler, the executor and the two queues between them and the other threads. Runs on one thread."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        commands: queue.SimpleQueue[Input],
+        messages: queue.SimpleQueue[Output | Dead],
+        *,
+        index: int,
+        clients: int,
+        log_stats: bool = True,
+        coordinated: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`coordinated`: report load to a coordinator and list finished requests, as data-parallel engines do."""
+        self._scheduler = scheduler
+        self._executor = executor
+        self._commands = commands
+        self._messages = messages
+        self._index = index
+        self._log_stats = log_stats
+        self._coordinated = coordinated
+        self._clock = clock
+        self._outputs: list[list[EngineCoreOutput]] = [[] for _ in range(clients)]
+        self._finished: list[list[str]] = [[] for _ in range(clients)]
+        self._leave: Leave | None = None
+        self._last_load = (0, 0)
+        self._steps = 0
+
+    def run(self) -> Leave:
+        """Serve until told to leave; then everything in flight has been finished with abort."""
+        while self._leave is None:
+            self._take_commands(wait=not self._scheduler.has_work)
+            if self._leave is None and self._scheduler.has_work:
+                self.step()
+        for request in self._scheduler.live():
+            self._scheduler.abort(request.request_id)
+            output = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT)
+            self._put(request, output)
+        self._flush()
+        return self._leave
+
+    def step(self) -> None:
+        """Plan and run one step."""
+        plan = self._scheduler.schedule()
+        now = self._clock()
+        for request in self._scheduler.scheduled:
+            request.scheduled_at = request.scheduled_at or now
+        result = self._executor.execute(plan)
+        self._steps += 1
+        # Requests aborted during the forward pass must not get another token.
+        self._take_commands(wait=False)
+        for outcome in self._scheduler.update(plan, result.tokens):
+            self._put(outcome.request, self._output(outcome, result))
+        self._flush()
+
+    def _take_commands(self, wait: bool) -> None:
+        while True:
+            try:
+                command = self._commands.get(block=wait)
+            except queue.Empty:
+                return
+            wait = False
+            match command:
+                case Add(request):
+                    self._add(request)
+                case Refuse(request_id, client, message):
+                    self._refuse(request_id, client, message)
+                case Abort(request_ids):
+                    self._abort(request_ids)
+                case Call():
+                    self._call(command)
+                case Leave():
+                    self._leave = self._leave or command
+
+    def _add(self, request: Request) -> None:
+        if request.request_id in self._scheduler:
+            self._refuse(request.request_id, request.client, "this request id is in use")
+        else:
+            self._scheduler.add(request)
+
+    def _refuse(self, request_id: str, client: int, message: str) -> None:
+        """Finish a request that never ran.
+
+        If the same client has a live one of that id, that ends too: the client cannot tell the two apart, and
+        nothing may follow a finishing output.
+        """
+        live = self._scheduler.get(request_id)
+        if live is not None and live.client == client:
+            self._scheduler.abort(request_id)
+        error = OutputError("validation_error", message)
+        output = FailedOutput(request_id, [], finish_reason=FinishReason.ERROR, error=error)
+        self._outputs[client].append(output)
+        self._finished[client].append(request_id)
+        self._flush()
+
+    def _abort(self, request_ids: list[str]) -> None:
+        for request_id in request_ids:
+            request = self._scheduler.abort(request_id)
+            if request is not None and self._coordinated:
+                self._finished[request.client].append(request_id)
+        if not self._scheduler.has_work:
+            self._flush()
+
+    def _call(self, command: Call) -> None:
+        call, now = command.call, self._clock()
+        try:
+            reply = utility_reply(call, answer(call.method, call.args), now, self._index)
+        except UtilityError as error:
+            reply = utility_failure(call, str(error), now, self._index)
+        self._messages.put(Output(command.client, reply))
+
+    def _output(self, outcome: Outcome, result: StepResult) -> EngineCoreOutput:
+        request, token, stop = outcome
+        output = EngineCoreOutput(request.request_id, [token])
+        if stop is not None:
+            output.finish_reason, output.stop_reason = stop.finish, stop.reason
+        if result.logprobs and request.request_id in result.logprobs:
+            output.new_logprobs = _wire_logprobs(result.logprobs[request.request_id])
+        if request.answered:
+            return output
+        request.answered = True
+        prompt = len(request.prompt)
+        output.prefill_stats = PrefillStats(prompt, prompt)
+        if request.request_id in result.prompt_logprobs:
+            output.new_prompt_logprobs_tensors = _wire_prompt_logprobs(result.prompt_logprobs[request.request_id])
+        if self._log_stats:
+            scheduled = request.scheduled_at or request.queued_at
+            output.events = [Event(EventType.QUEUED, request.queued_at), Event(EventType.SCHEDULED, scheduled)]
+        return output
+
+    def _put(self, request: Request, output: EngineCoreOutput) -> None:
+        self._outputs[request.client].append(output)
+        if output.finish_reason is not None and self._coordinated:
+            self._finished[request.client].append(request.request_id)
+
+    def _flush(self) -> None:
+        """One message per client that has something; the first one carries the stats."""
+        stats = self._stats() if self._log_stats else None
+        now = self._clock()
+        for client, outputs in enumerate(self._outputs):
+            finished = self._finished[client]
+            if outputs or finished:
+                message = EngineCoreOutputs(
+                    self._index, outputs, stats, now, finished_requests=finished or None, weight_version="default"
+                )
+                self._messages.put(Output(client, message))
+                self._outputs[client], self._finished[client] = [], []
+                stats = None
+        if self._coordinated:
+            self._report_load(now)
+
+    def _report_load(self, now: float) -> None:
+        load = (len(self._scheduler.running), len(self._scheduler.waiting))
+        if load != self._last_load:
+            self._last_load = load
+            message = EngineCoreOutputs(self._index, [], self._stats(), now)
+            self._messages.put(Output(COORDINATOR, message))
+
+    def _stats(self) -> SchedulerStats:
+        scheduler = self._scheduler
+        return SchedulerStats(
+            num_running_reqs=len(scheduler.running),
+            num_waiting_reqs=len(scheduler.waiting),
+            step_counter=0,
+            kv_cache_usage=scheduler.cache.usage,
+            prefix_cache_stats=PrefixCacheStats(),
+        )
+
+
+def _wire_logprobs(logprobs: Logprobs) -> list[object]:
+    ids, values, ranks = logprobs
+    shape = list(ids.shape)
+    return [
+        array("<i4", shape, ids.tobytes()),
+        array("<f4", shape, values.tobytes()),
+        array("<i8", [shape[0]], ranks.tobytes()),
+        None,
+    ]
+
+
+def _wire_prompt_logprobs(logprobs: Logprobs) -> list[object]:
+    ids, values, ranks = logprobs
+    shape = list(ids.shape)
+    return [
+        array("int32", shape, ids.tobytes()),
+        array("float32", shape, values.tobytes()),
+        array("int32", [shape[0]], ranks.astype("<i4").tobytes()),
+        None,
+        None,
+    ]

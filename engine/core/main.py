@@ -1,0 +1,154 @@
+"""Life of an engine core process: handshake, load, serve, leave."""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType
+
+import zmq
+
+from engine.core.core import EngineCore
+from engine.core.input_thread import InputThread
+from engine.core.messages import Dead, Input, Leave, Output
+from engine.core.options import CoreOptions, parse
+from engine.core.output_thread import OutputThread
+from engine.core.validate import Bounds
+from engine.kv_cache.manager import KvCacheManager
+from engine.lifecycle import die_with_parent, set_title
+from engine.protocol import ReadyPayload
+from engine.scheduler.scheduler import Limits, Scheduler
+from engine.transport import FrontendLink, HandshakeError
+
+
+OMP_SPINS = "10000"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run an engine core; returns its exit status."""
+    options = parse(sys.argv[1:] if argv is None else argv)
+    index = options.engine.index
+    set_title(f"fastfront::engine-core-{index}")
+    if not options.headless:
+        die_with_parent()
+        # Ctrl-C in a terminal reaches the whole group; the frontend decides when we leave.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    say = progress(index)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        link = FrontendLink(
+            context,
+            options.handshake,
+            index,
+            local=not options.headless,
+            headless=options.headless,
+            timeout_s=options.handshake_timeout_s,
+        )
+    except HandshakeError as error:
+        say(f"error: {error}")
+        return 1
+    try:
+        status = _serve(options, link, say)
+    except Exception:
+        say(f"error: {traceback.format_exc()}")
+        link.close_inputs()
+        status = 1
+    # Waits until the last messages are on their way, for each socket's linger time at most.
+    link.close_outputs()
+    context.term()
+    return status
+
+
+def progress(index: int) -> Callable[[str], None]:
+    """Writer of progress lines with the time since now."""
+    start = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"engine {index} [{time.monotonic() - start:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    return say
+
+
+def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None]) -> int:
+    # Threads that wait for work must not burn the core that a frontend, or the other engine, needs.
+    os.environ.setdefault("GOMP_SPINCOUNT", OMP_SPINS)
+    say("importing torch and transformers")
+    # Late, because it takes seconds: the frontend must hear HELLO before.
+    from engine.executor.uni import UniExecutor  # noqa: PLC0415
+    from engine.model.errors import ModelError  # noqa: PLC0415
+
+    config = options.engine
+    executor = UniExecutor(config, say)
+    try:
+        info = executor.load()
+        limits = Limits(config.max_num_seqs, info.max_num_batched_tokens, info.max_model_len)
+    except ModelError as error:
+        say(f"error: {error}")
+        return 1
+    scheduler = Scheduler(limits, KvCacheManager(info.num_blocks, info.block_size))
+    commands: queue.SimpleQueue[Input] = queue.SimpleQueue()
+    messages: queue.SimpleQueue[Output | Dead] = queue.SimpleQueue()
+    _leave_on(signal.SIGTERM, commands)
+    if options.headless:
+        _leave_on(signal.SIGINT, commands)
+    watch = link.connect()
+    core = EngineCore(
+        scheduler,
+        executor,
+        commands,
+        messages,
+        index=config.index,
+        clients=len(link.outputs),
+        log_stats=config.log_stats,
+        coordinated=link.coordinator_out is not None,
+    )
+    seed = config.seed if config.seed is not None else secrets.randbits(63)
+    receiver = InputThread(
+        link,
+        commands,
+        Bounds(info.max_model_len, info.vocab_size),
+        base_seed=seed,
+        watch=watch,
+        disconnect_timeout_s=options.disconnect_timeout_s,
+    )
+    sender = OutputThread(link, messages)
+    sender.start()
+    link.announce(
+        ReadyPayload(
+            max_model_len=info.max_model_len,
+            num_gpu_blocks=info.num_blocks,
+            block_size=info.block_size,
+            dtype=info.dtype,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=info.max_num_batched_tokens,
+            instance_id=f"fastfront-{os.getpid()}-{secrets.token_hex(4)}",
+            dp_stats_address=link.addresses.frontend_stats_publish_address,
+            data_parallel_rank=config.index,
+            kv_cache_size_tokens=info.num_blocks * info.block_size,
+            kv_cache_max_concurrency=info.num_blocks * info.block_size / info.max_model_len,
+            effective_attention_block_size=info.block_size,
+        )
+    )
+    receiver.start()
+    say(f"ready: max-model-len {info.max_model_len}, {info.num_blocks} KV blocks, {info.dtype} on {info.device}")
+    try:
+        leave = core.run()
+    except Exception:
+        leave = Leave(f"the busy loop failed:\n{traceback.format_exc()}", error=True)
+    say(f"{'error: ' if leave.error else 'leaving: '}{leave.why}")
+    messages.put(Dead.FAILED if leave.error else Dead.QUIETLY)
+    sender.join()
+    return 1 if leave.error else 0
+
+
+def _leave_on(signum: signal.Signals, commands: queue.SimpleQueue[Input]) -> None:
+    def handler(_signum: int, _frame: FrameType | None) -> None:
+        commands.put(Leave(signum.name))
+
+    signal.signal(signum, handler)

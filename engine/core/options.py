@@ -1,0 +1,78 @@
+"""Command line of an engine core."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+
+from engine.config import EngineConfig
+
+DEFAULT_RPC_PORT = 29550
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class CoreOptions:
+    """Where the frontend is, and the engine's own configuration."""
+
+    handshake: str
+    headless: bool
+    engine: EngineConfig
+    handshake_timeout_s: float
+    disconnect_timeout_s: float
+
+
+def parse(argv: list[str]) -> CoreOptions:
+    """Parse a command line; leaves with status 2 on errors."""
+    ap = argparse.ArgumentParser("python -m engine", description="Engine core: serves MODEL to a frontend.")
+    ap.add_argument("model", metavar="MODEL", help="folder of a decoder-only transformers model")
+    ap.add_argument("--headless", action="store_true", help="started on its own, joins a frontend elsewhere")
+    ap.add_argument("--handshake", metavar="ADDRESS", help="handshake socket of the frontend, ipc:// or tcp://")
+    ap.add_argument("--data-parallel-address", default="127.0.0.1", metavar="HOST", help="the frontend's host")
+    ap.add_argument("--data-parallel-rpc-port", type=int, default=DEFAULT_RPC_PORT, metavar="PORT")
+    ap.add_argument("--index", "--data-parallel-rank", "--data-parallel-start-rank", type=int, default=0, metavar="N")
+    ap.add_argument("--max-model-len", type=_positive, metavar="N", help="longest sequence (default: the model's)")
+    ap.add_argument("--max-num-seqs", type=_positive, default=256, metavar="N", help="running requests")
+    ap.add_argument("--max-num-batched-tokens", type=_positive, metavar="N", help="tokens per step")
+    ap.add_argument("--block-size", type=_positive, default=16, metavar="N", help="tokens per KV block")
+    ap.add_argument("--num-gpu-blocks-override", type=_positive, dest="num_blocks", metavar="N", help="KV blocks")
+    ap.add_argument("--kv-cache-memory", type=_size, dest="kv_cache_bytes", metavar="BYTES", help="e.g. 2G")
+    ap.add_argument("--dtype", choices=("auto", "bfloat16", "float16", "float32"), default="auto")
+    ap.add_argument("--device", default="auto", help="auto, cpu or cuda[:N]")
+    ap.add_argument("--seed", type=int, help="makes requests without a seed reproducible")
+    ap.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: all this process may use)")
+    ap.add_argument("--disable-log-stats", action="store_false", dest="log_stats", help="send no stats and events")
+    ap.add_argument(
+        "--handshake-timeout", type=float, default=300.0, metavar="S", help="wait that long for the frontend"
+    )
+    ap.add_argument(
+        "--disconnect-timeout", type=float, default=10.0, metavar="S", help="leave when it is gone that long"
+    )
+    values = vars(ap.parse_args(argv))
+    host, port = values.pop("data_parallel_address"), values.pop("data_parallel_rpc_port")
+    handshake = values.pop("handshake") or f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
+    budget, seqs = values["max_num_batched_tokens"], values["max_num_seqs"]
+    if budget is not None and budget < seqs:
+        ap.error(f"--max-num-batched-tokens {budget} is less than --max-num-seqs {seqs}")
+    return CoreOptions(
+        handshake=handshake,
+        headless=values.pop("headless"),
+        handshake_timeout_s=values.pop("handshake_timeout"),
+        disconnect_timeout_s=values.pop("disconnect_timeout"),
+        engine=EngineConfig(**values),
+    )
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 2G")
+    return int(float(match[1]) * _UNITS[match[2].upper()])

@@ -1,0 +1,1 @@
+"""The model: loading, paged attention inside transformers models, running one step."""

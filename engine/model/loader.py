@@ -1,0 +1,92 @@
+"""Loading a transformers causal LM from a folder."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from engine.model.attention import NAME, PagedAttention, register
+from engine.model.cache import LayerShape
+from engine.model.errors import ModelError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def read_config(folder: str) -> Any:
+    """The model's transformers config; ModelError if the folder holds none or it is not a decoder-only model."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise ModelError(f"{folder}: no such folder")
+    if not (path / "config.json").is_file():
+        raise ModelError(f"{folder}: config.json is missing")
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
+        raise ModelError(f"{folder}/config.json: {error}") from error
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"{folder}: {config.model_type} is an encoder-decoder model, only decoder-only ones are served"
+        )
+    return config.get_text_config(decoder=True)
+
+
+def max_positions(config: Any) -> int | None:
+    """Longest sequence the model is made for, None if it does not say."""
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None
+
+
+def choose_dtype(wanted: str, config: Any, device: torch.device) -> torch.dtype:
+    """`wanted`, or for auto the checkpoint's own; on CPUs without bfloat16 matrix units float32, which is faster there."""
+    if wanted != "auto":
+        return DTYPES[wanted]
+    if device.type == "cpu" and not torch.cpu._is_amx_tile_supported():
+        return torch.float32
+    stored = getattr(config, "dtype", None)
+    return stored if isinstance(stored, torch.dtype) else torch.float32
+
+
+def load(folder: str, dtype: torch.dtype, device: torch.device) -> tuple[Any, PagedAttention, list[LayerShape]]:
+    """Load the weights and attach paged attention; returns the model, its attention and the layers' shapes."""
+    register()
+    if not any(Path(folder).glob("*.safetensors")):
+        raise ModelError(f"{folder}: no .safetensors file")
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation=NAME, local_files_only=True
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(f"{folder}: cannot load the weights: {error}") from error
+    model.eval().requires_grad_(False).to(device)
+    attention = PagedAttention()
+    attention.attach(model)
+    return model, attention, probe(model, attention, device)
+
+
+def probe(model: Any, attention: PagedAttention, device: torch.device) -> list[LayerShape]:
+    """Run one token to learn each layer's heads; ModelError if a layer does not attend through the interface."""
+    token = torch.zeros((1, 1), dtype=torch.long, device=device)
+    try:
+        with torch.inference_mode():
+            model(input_ids=token, position_ids=token, use_cache=False)
+    except AttributeError as error:
+        raise ModelError(f"{type(model).__name__} cannot be served: {error}") from error
+    layers = model.config.get_text_config(decoder=True).num_hidden_layers
+    if sorted(attention.shapes) != list(range(layers)):
+        found = len(attention.shapes)
+        raise ModelError(f"{type(model).__name__} cannot be served: {found} of its {layers} layers use plain attention")
+    return [attention.shapes[layer] for layer in range(layers)]
+
+
+def takes(function: Callable[..., Any], parameter: str) -> bool:
+    """True if `function` has a parameter of that name."""
+    return parameter in inspect.signature(function).parameters

@@ -1,0 +1,112 @@
+"""One step on the model: plan in, sampled tokens out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from engine.executor.plan import Logprobs, StepPlan, StepResult
+from engine.model.attention import PagedAttention
+from engine.model.batch import FlatBatch, flatten
+from engine.model.loader import takes
+from engine.sampling.logprobs import gather_logprobs
+from engine.sampling.sampler import sample
+from engine.sampling.state import SequenceState
+
+
+class ModelRunner:
+    """Runs a loaded model over the paged cache. Owned by the worker's thread."""
+
+    def __init__(self, model: Any, attention: PagedAttention, device: torch.device) -> None:
+        """`attention.cache` is set."""
+        assert attention.cache is not None
+        self._model = model
+        self._attention = attention
+        self._block_size = attention.cache.block_size
+        self._device = device
+        self._states: dict[str, SequenceState] = {}
+        self._prompt_parts: dict[str, list[Logprobs]] = {}
+        self._picks_rows = takes(model.forward, "logits_to_keep")
+
+    @torch.inference_mode()
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Compute a step's tokens and sample where the plan says so."""
+        for request_id in plan.gone:
+            self._states.pop(request_id, None)
+            self._prompt_parts.pop(request_id, None)
+        for new in plan.new:
+            self._states[new.request_id] = SequenceState(new.params, new.tokens, new.seed)
+        result = StepResult()
+        if not plan.steps:
+            return result
+        batch = flatten(plan, self._block_size, self._device)
+        rows, prompts = self._wanted_rows(batch)
+        logits = self._forward(batch, rows)
+        ids, states, picked = [], [], []
+        place = {row: index for index, row in enumerate(rows)}
+        for step, last in zip(batch.order, batch.last_rows, strict=True):
+            if step.samples:
+                ids.append(step.request_id)
+                states.append(self._states[step.request_id])
+                picked.append(place[last])
+        for request_id, first, count in prompts:
+            self._note_prompt(request_id, logits, [place[row] for row in range(first, first + count)])
+        if ids:
+            chosen = logits if picked == list(range(len(logits))) else logits[picked]
+            sample(chosen, ids, states, result)
+            self._release_prompts(ids, result)
+        return result
+
+    def _forward(self, batch: FlatBatch, rows: list[int]) -> torch.Tensor:
+        """Logits [rows, vocab]."""
+        keep = torch.tensor(rows or [len(batch.tokens) - 1], dtype=torch.long, device=self._device)
+        more = {"logits_to_keep": keep} if self._picks_rows else {}
+        self._attention.batch = batch
+        output = self._model(
+            input_ids=batch.tokens[None], position_ids=batch.positions[None], use_cache=False, return_dict=True, **more
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits if self._picks_rows else logits[keep]
+
+    def _wanted_rows(self, batch: FlatBatch) -> tuple[list[int], list[tuple[str, int, int]]]:
+        """Rows whose logits are needed, and (request, first row, rows) of wanted prompt logprobs.
+
+        Prompt logprobs of a token come from the row before it, and only until the first output token: a sequence that
+        is computed again after a preemption has sent them already.
+        """
+        rows: set[int] = set()
+        prompts = []
+        for step, last in zip(batch.order, batch.last_rows, strict=True):
+            state = self._states[step.request_id]
+            if step.samples:
+                rows.add(last)
+            if state.params.prompt_logprobs is not None and not state.output:
+                first = last + 1 - len(step.tokens)
+                count = min(step.start + len(step.tokens), len(state.prompt) - 1) - step.start
+                if step.start == 0:
+                    self._prompt_parts[step.request_id] = []
+                if count > 0:
+                    prompts.append((step.request_id, first, count))
+                    rows.update(range(first, first + count))
+        return sorted(rows), prompts
+
+    def _note_prompt(self, request_id: str, logits: torch.Tensor, places: list[int]) -> None:
+        state, parts = self._states[request_id], self._prompt_parts[request_id]
+        done = sum(len(part.ranks) for part in parts)
+        targets = torch.tensor(state.prompt[1 + done : 1 + done + len(places)], device=self._device)
+        count = state.params.prompt_logprobs
+        assert count is not None
+        parts.append(gather_logprobs(logits[places], targets, count))
+
+    def _release_prompts(self, ids: list[str], result: StepResult) -> None:
+        """Hand out the collected prompt logprobs of those that have just got their first token."""
+        for request_id in ids:
+            parts = self._prompt_parts.pop(request_id, None)
+            if parts:
+                columns = zip(*parts, strict=True)
+                result.prompt_logprobs[request_id] = Logprobs(*(_join(column) for column in columns))
+
+
+def _join(arrays: tuple[Any, ...]) -> Any:
+    return torch.cat([torch.from_numpy(array) for array in arrays]).numpy()

@@ -1,0 +1,48 @@
+"""A request as the engine core keeps it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from engine.protocol import SamplingParams
+
+
+class State(enum.Enum):
+    """WAITING -> RUNNING -> FINISHED; RUNNING -> WAITING by preemption; any -> FINISHED by abort."""
+
+    WAITING = 0
+    RUNNING = 1
+    FINISHED = 2
+
+
+@dataclass(slots=True)
+class Request:
+    """One request, owned by the busy loop from the moment it is added.
+
+    `tokens` is the prompt followed by what has been generated; the KV of its first `computed` tokens is in the cache.
+    `seed` drives its random numbers. Times are the engine's monotonic clock and only carried along.
+    """
+
+    request_id: str
+    client: int
+    prompt: list[int]
+    params: SamplingParams
+    max_tokens: int
+    seed: int = 0
+    queued_at: float = 0.0
+    scheduled_at: float | None = None
+    state: State = State.WAITING
+    computed: int = 0
+    known_to_worker: bool = False
+    preemptions: int = 0
+    answered: bool = False
+    tokens: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.prompt)
+
+    @property
+    def generated(self) -> int:
+        """Number of generated tokens."""
+        return len(self.tokens) - len(self.prompt)

@@ -1,0 +1,124 @@
+"""A worker of one rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import transformers
+
+from engine.config import EngineConfig
+from engine.executor.plan import StepPlan, StepResult
+from engine.model import loader
+from engine.model.cache import PagedCache, bytes_per_token
+from engine.model.errors import ModelError
+from engine.model.runner import ModelRunner
+
+GIB = 1 << 30
+CPU_CACHE_BYTES = 4 * GIB
+"""Default size of the KV cache on a CPU: reserved, not touched; at most a quarter of the free memory."""
+GPU_SHARE = 0.8
+"""Default share of the free GPU memory for the KV cache."""
+DEFAULT_MODEL_LEN = 2048
+CPU_BATCHED_TOKENS = 512
+GPU_BATCHED_TOKENS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What the engine core has to know of a loaded worker."""
+
+    vocab_size: int
+    max_model_len: int
+    max_num_batched_tokens: int
+    num_blocks: int
+    block_size: int
+    dtype: str
+    device: str
+
+
+class Worker:
+    """Holds the model. All calls on one thread."""
+
+    def __init__(self, config: EngineConfig, say: Callable[[str], None]) -> None:
+        """`say` reports progress."""
+        self._config = config
+        self._say = say
+        self._runner: ModelRunner | None = None
+
+    def load(self) -> WorkerInfo:
+        """Load the model and reserve the KV cache; ModelError says what is wrong."""
+        config = self._config
+        name = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        device = torch.device(name)
+        transformers.utils.logging.disable_progress_bar()
+        transformers.utils.logging.set_verbosity_error()
+        if device.type == "cpu":
+            torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
+        model_config = loader.read_config(config.model)
+        dtype = loader.choose_dtype(config.dtype, model_config, device)
+        max_len = self._max_model_len(loader.max_positions(model_config))
+        self._say(f"loading {config.model} as {_name(dtype)} on {device}")
+        model, attention, shapes = loader.load(config.model, dtype, device)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        self._say(f"{type(model).__name__}: {parameters / 1e6:.1f} M parameters, {len(shapes)} layers")
+        block_bytes = bytes_per_token(shapes, dtype) * config.block_size
+        num_blocks = config.num_blocks or self._budget(device) // block_bytes
+        needed = -(-max_len // config.block_size)
+        if num_blocks < needed:
+            if config.max_model_len is not None:
+                raise ModelError(
+                    f"--max-model-len {max_len} needs {needed} KV blocks of {config.block_size} tokens,"
+                    f" there are only {num_blocks} (--num-gpu-blocks-override, --kv-cache-memory)"
+                )
+            max_len = num_blocks * config.block_size
+            self._say(f"max-model-len is {max_len}: that is what the KV cache holds")
+        attention.cache = PagedCache(shapes, num_blocks, config.block_size, dtype, device)
+        self._say(
+            f"KV cache: {num_blocks} blocks of {config.block_size} tokens, {num_blocks * block_bytes / GIB:.2f} GiB"
+        )
+        self._runner = ModelRunner(model, attention, device)
+        budget = CPU_BATCHED_TOKENS if device.type == "cpu" else GPU_BATCHED_TOKENS
+        return WorkerInfo(
+            vocab_size=model.get_input_embeddings().weight.shape[0],
+            max_model_len=max_len,
+            max_num_batched_tokens=config.max_num_batched_tokens or max(budget, config.max_num_seqs),
+            num_blocks=num_blocks,
+            block_size=config.block_size,
+            dtype=_name(dtype),
+            device=str(device),
+        )
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Run one step."""
+        assert self._runner is not None
+        return self._runner.execute(plan)
+
+    def _max_model_len(self, positions: int | None) -> int:
+        wanted = self._config.max_model_len
+        if wanted is not None and positions is not None and wanted > positions:
+            raise ModelError(f"--max-model-len {wanted} is more than the {positions} positions the model is made for")
+        return wanted or positions or DEFAULT_MODEL_LEN
+
+    def _budget(self, device: torch.device) -> int:
+        if self._config.kv_cache_bytes is not None:
+            return self._config.kv_cache_bytes
+        if device.type == "cpu":
+            return min(CPU_CACHE_BYTES, available_memory() // 4)
+        return int(torch.cuda.mem_get_info(device)[0] * GPU_SHARE)
+
+
+def available_memory() -> int:
+    """Bytes of main memory that can be had without swapping."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
