@@ -25,7 +25,9 @@ class ApiError(FastfrontError):
     `kind` is the error's `type` and `param` the field at fault, or None. Nothing of the request has reached an engine.
     """
 
-    def __init__(self, message: str, *, status: int = 400, kind: str = "BadRequestError", param: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int = 400, kind: str = "BadRequestError", param: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.status = status

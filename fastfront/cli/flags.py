@@ -14,7 +14,7 @@ IGNORED = ("disable_uvicorn_access_log", "disable_fastapi_docs", "trust_remote_c
 
 def add_serve_flags(parser: ArgumentParser) -> None:
     """Declare everything; defaults that need a computation are None."""
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="an alias (smollm2), a folder, or a hub id (OWNER/NAME)")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="alias (smollm2), folder, or hub id (OWNER/NAME)")
     parser.add_argument("--model", dest="model_flag", help=SUPPRESS)
     _server(parser)
     _engines(parser)
@@ -52,13 +52,16 @@ def _server(parser: ArgumentParser) -> None:
           type=seconds, default=0.0, metavar="S")  # fmt: skip
     _flag(group, "shutdown-timeout", "seconds that running requests get to finish after SIGTERM (0)",
           type=seconds, default=0.0, metavar="S")  # fmt: skip
-    _flag(group, "keep-alive", "seconds an idle connection is kept open (120)", type=seconds, default=120.0, metavar="S")
+    _flag(group, "keep-alive", "seconds an idle connection is kept open (120)",
+          type=seconds, default=120.0, metavar="S")  # fmt: skip
     _flag(group, "max-body-bytes", "largest request body (64 MiB)", type=whole(1), default=64 << 20, metavar="N")
     _flag(group, "max-connections", "most connections at once (16384)", type=whole(1), default=16384, metavar="N")
     _flag(group, "workers", "threads that accept connections and read bodies (one for each four cores)",
           type=whole(1, 256), metavar="N")  # fmt: skip
-    _flag(group, "request-threads", "threads that validate, render and tokenize (cores)", type=whole(1, 1024), metavar="N")
-    _flag(group, "lanes", "threads that carry tokens to clients (one for each four cores)", type=whole(1, 256), metavar="N")
+    _flag(group, "request-threads", "threads that validate, render and tokenize (one for each core)",
+          type=whole(1, 1024), metavar="N")  # fmt: skip
+    _flag(group, "lanes", "threads that carry tokens to clients (one for each four cores)",
+          type=whole(1, 256), metavar="N")  # fmt: skip
     group.add_argument("--api-server-count", "-asc", type=whole(0), help=SUPPRESS)
     for name in IGNORED:
         group.add_argument("--" + name.replace("_", "-"), action=BooleanOptionalAction, help=SUPPRESS)
@@ -86,9 +89,11 @@ def _engines(parser: ArgumentParser) -> None:
     _flag(group, "max-num-batched-tokens", "most tokens in one step", type=whole(1), metavar="N")
     _flag(group, "block-size", "tokens of a KV cache block", type=whole(1), metavar="N")
     _flag(group, "num-gpu-blocks-override", "number of KV cache blocks", type=whole(1), metavar="N")
-    group.add_argument("--tensor-parallel-size", "-tp", type=whole(1), default=1, metavar="N", help="workers of an engine (1)")
+    group.add_argument("--tensor-parallel-size", "-tp", type=whole(1), default=1, metavar="N",
+                       help="workers of an engine (1)")  # fmt: skip
     _flag(group, "gpu-memory-utilization", "share of the memory an engine may use", type=decimal(0.0, 1.0), metavar="X")
-    _flag(group, "engine-args", "further flags for the engine's command line, as one string", default="", metavar="FLAGS")
+    _flag(group, "engine-args", "further flags for the engine's command line, as one string",
+          default="", metavar="FLAGS")  # fmt: skip
 
 
 def _chat(parser: ArgumentParser) -> None:

@@ -61,7 +61,7 @@ class BodyReader(Generic[T]):
             # The same once more from Python objects: pydantic words errors in JSON text differently.
             return self._adapter.validate_python(data)
         except ValidationError as again:
-            raise schema_error(again.errors(include_url=False)) from None  # type: ignore[arg-type]
+            raise schema_error(again.errors(include_url=False)) from None
 
 
 def _syntax_error(body: bytes, error: ValidationError) -> ApiError:

@@ -44,7 +44,7 @@ def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
     Raises ApiError; nothing has been sent anywhere then.
     """
     require_json(header)
-    fields = _READER.read(body)
+    fields: Mapping[str, Any] = _READER.read(body)
     if not fields.keys() <= _PLAIN:
         check_chat(fields)
     require_model(fields, serving)
@@ -59,9 +59,8 @@ def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
         require_output_fits(requested, param, serving.max_model_len)
 
     conversation, text = render_chat(fields, serving)
-    ids = encode_prompt(
-        text, get("add_special_tokens", False), requested or 0, serving, get("truncate_prompt_tokens"), get("truncation_side")
-    )
+    truncate, side = get("truncate_prompt_tokens"), get("truncation_side")
+    ids = encode_prompt(text, get("add_special_tokens", False), requested or 0, serving, truncate, side)
     max_tokens = tokens_left(requested, len(ids), serving)
     n = get("n")
     n = 1 if n is None else n

@@ -135,7 +135,8 @@ def _check_named_tool(choice: Body, tools: Any) -> None:
     name = function["name"]
     if not isinstance(name, str) or not name:
         raise bad_value(
-            f"Invalid `name` in `function`: `{name}` in `tool_choice`! {_TOOL_CHOICE_USAGE}", "tool_choice.function.name"
+            f"Invalid `name` in `function`: `{name}` in `tool_choice`! {_TOOL_CHOICE_USAGE}",
+            "tool_choice.function.name",
         )
     names = [
         tool["function"].get("name")
@@ -143,7 +144,8 @@ def _check_named_tool(choice: Body, tools: Any) -> None:
         if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
     ]
     if name not in names:
-        raise bad_value("The tool specified in `tool_choice` does not match any of the specified `tools`", "tool_choice")
+        message = "The tool specified in `tool_choice` does not match any of the specified `tools`"
+        raise bad_value(message, "tool_choice")
 
 
 def refuse_unserved(body: Body) -> None:
@@ -154,16 +156,16 @@ def refuse_unserved(body: Body) -> None:
     for name, value in body.items():
         neutral = _UNSERVED.get(name)
         if neutral is not None and value is not False and value not in neutral:
-            raise bad_value(f"`{name}` is not supported by this server yet.", name)
+            raise _unserved(name)
     form = body.get("response_format")
     if form is not None and form["type"] != "text":
-        raise bad_value(f"`response_format` of type '{form['type']}' is not supported by this server yet.", "response_format")
+        raise _unserved("response_format", f" of type '{form['type']}'")
     if body.get("tools") and body.get("tool_choice", "auto") not in ("none", None):
         if body.get("tool_choice", "auto") == "auto":
             raise ApiError('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
-        raise bad_value("`tool_choice` is not supported by this server yet.", "tool_choice")
+        raise _unserved("tool_choice")
     if body.get("skip_special_tokens") is False and body.get("spaces_between_special_tokens") is False:
-        raise bad_value("`spaces_between_special_tokens` is not supported by this server yet.", "spaces_between_special_tokens")
+        raise _unserved("spaces_between_special_tokens", " = false")
     for name in ("mm_processor_kwargs", "media_io_kwargs"):
         if body.get(name):
             raise bad_value(f"Per-request {name} are disabled: this server takes no media.", name)
@@ -171,6 +173,10 @@ def refuse_unserved(body: Body) -> None:
         raise bad_value("You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds")
     if body.get("suffix") is not None:
         raise bad_value("suffix is not currently supported", "suffix")
+
+
+def _unserved(name: str, what: str = "") -> ApiError:
+    return bad_value(f"`{name}`{what} is not supported by this server yet.", name)
 
 
 # Known fields without an implementation, with the values besides false that ask for nothing.

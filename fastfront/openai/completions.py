@@ -49,7 +49,7 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
     Raises ApiError; nothing has been sent anywhere then.
     """
     require_json(header)
-    fields = _READER.read(body)
+    fields: Mapping[str, Any] = _READER.read(body)
     get = fields.get
     prompt = get("prompt")
     plain = type(prompt) is str and prompt != "" and fields.keys() - {"prompt"} <= _PLAIN

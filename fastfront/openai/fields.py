@@ -5,10 +5,10 @@ Validation is lax, as in the API it imitates: "5" and 5.0 are integers, "yes" is
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Required
 
 from pydantic import Field
-from typing_extensions import Required, TypedDict
+from typing_extensions import TypedDict
 
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 TokenId = Annotated[int, Field(ge=0)]

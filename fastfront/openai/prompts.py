@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastfront.errors import ApiError, bad_value
 from fastfront.openai.serving import Serving
 
@@ -64,11 +66,11 @@ def encode_prompt(
 
 
 def truncated(
-    ids: list[int], wanted: int, side: str | None, room: int, prefix: list[int] | None = None, suffix: list[int] | None = None
+    ids: list[int], wanted: int, side: str | None, room: int, head: Sequence[int] = (), tail: Sequence[int] = ()
 ) -> list[int]:
     """At most `wanted` ids (-1: as many as there is room for), from the end unless the side is "right".
 
-    The tokens put around a text are kept. Raises ApiError for more than there is room for.
+    What stands around the text, `head` and `tail`, is kept. Raises ApiError for more than there is room for.
     """
     if wanted > room:
         raise bad_value(
@@ -80,7 +82,6 @@ def truncated(
     wanted = room if wanted < 0 else wanted
     if len(ids) <= wanted:
         return ids
-    head, tail = prefix or [], suffix or []
     inner = ids[len(head) : len(ids) - len(tail)]
     keep = max(0, wanted - len(head) - len(tail))
     inner = inner[:keep] if side == "right" else inner[len(inner) - keep :]

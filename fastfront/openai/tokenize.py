@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Required
 
 from pydantic import Field, TypeAdapter
-from typing_extensions import Required, TypedDict
+from typing_extensions import TypedDict
 
 from fastfront.errors import ApiError
 from fastfront.openai.bodies import BodyReader, Header, require_json
@@ -49,10 +49,8 @@ def tokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:
     require_json(header)
     fields = _TOKENIZE.read(body)
     if "prompt" not in fields and "messages" not in fields:
-        missing = [
-            {"type": "missing", "loc": (name,), "msg": "Field required", "input": fields} for name in ("prompt", "messages")
-        ]
-        raise schema_error(missing)
+        missing = {"type": "missing", "msg": "Field required", "input": fields}
+        raise schema_error([{**missing, "loc": ("prompt",)}, {**missing, "loc": ("messages",)}])
     require_model(fields, serving)
     tokenizer = serving.tokenizer
     if "prompt" in fields:

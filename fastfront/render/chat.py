@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fastfront.config import ContentFormat
 from fastfront.errors import ApiError, SetupError
 from fastfront.render.lookup import find_chat_templates
 from fastfront.render.messages import Message, conversation_of, merge_developer
@@ -27,7 +28,7 @@ class ChatRenderer:
         default: ChatTemplate | None,
         tool_use: ChatTemplate | None,
         tokens: Mapping[str, Any],
-        content_format: str,
+        content_format: ContentFormat,
         default_kwargs: Mapping[str, Any],
     ) -> None:
         self.default = default
@@ -44,7 +45,7 @@ class ChatRenderer:
         folder: Path,
         tokenizer: TextTokenizer,
         given: str | None,
-        content_format: str,
+        content_format: ContentFormat,
         default_kwargs: Mapping[str, Any],
     ) -> ChatRenderer:
         """Find and compile the templates; `given` is the text that takes their place. Raises SetupError."""

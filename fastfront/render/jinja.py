@@ -23,7 +23,7 @@ from jinja2.utils import Namespace
 class GenerationTag(Extension):
     """`{% generation %}...{% endgeneration %}`: marks assistant text for training; when serving it is its content."""
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 - the base class declares it so
 
     def parse(self, parser: Parser) -> nodes.Node:
         lineno = next(parser.stream).lineno
@@ -47,7 +47,7 @@ class _TemplateDict:
 class _TemplateNamespace(Namespace):
     """`namespace()` inside templates; names starting with an underscore are refused."""
 
-    def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: N805 - so that `namespace(self=...)` works
+    def __init__(*args: Any, **kwargs: Any) -> None:  # so that `namespace(self=...)` works
         self, values = args[0], dict(*args[1:], **kwargs)
         for name in values:
             _check_name(name)

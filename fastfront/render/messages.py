@@ -42,7 +42,7 @@ def conversation_of(messages: list[Message], as_parts: bool, model: str) -> list
 
 
 def merge_developer(conversation: list[Message]) -> list[Message]:
-    """For templates that know no developer role: such messages count as system ones, and all of those come first, as one."""
+    """For templates without a developer role: they become system messages, and those become one, the first."""
     if not any(message["role"] == "developer" for message in conversation):
         return conversation
     system = [message for message in conversation if message["role"] in ("system", "developer")]
@@ -112,7 +112,7 @@ def _assistant_fields(message: Message, out: Message) -> None:
 
 
 def _tool_call(call: Any) -> Message:
-    """A call with its arguments as an object; what is no JSON object becomes {}, or the conversation could not go on."""
+    """A call with its arguments as an object; what is no JSON object is {}, or the chat could not go on."""
     if not isinstance(call, dict):
         raise bad_value("assistant tool_calls entries must be objects.", "tool_calls")
     function = call.get("function")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import jinja2
 from jinja2 import meta
 
+from fastfront.config import ContentFormat
 from fastfront.errors import ApiError
 from fastfront.render.content_format import detect_content_format
 from fastfront.render.jinja import chat_environment
-
-ContentFormat = Literal["string", "openai"]
 
 # Not variables of the template but arguments of whoever applies it.
 _RESERVED = frozenset({"chat_template", "tokenize", "messages", "tools", "continue_final_message", "conversation"})
@@ -31,7 +30,7 @@ class ChatTemplate:
 
     __slots__ = ("_constants", "_context", "_join", "_root", "content_format", "has_developer", "source", "variables")
 
-    def __init__(self, source: str, constants: Mapping[str, object], content_format: str = "auto") -> None:
+    def __init__(self, source: str, constants: Mapping[str, object], content_format: ContentFormat = "auto") -> None:
         """Raises TemplateSyntaxError."""
         environment = chat_environment()
         try:
@@ -41,9 +40,7 @@ class ChatTemplate:
             raise TemplateSyntaxError(str(error)) from error
         self.source = source
         self.variables = frozenset(meta.find_undeclared_variables(ast)) - _RESERVED
-        self.content_format: ContentFormat = (
-            detect_content_format(ast) if content_format == "auto" else "openai" if content_format == "openai" else "string"
-        )
+        self.content_format = detect_content_format(ast) if content_format == "auto" else content_format
         self.has_developer = "developer" in source
         self._constants: dict[str, Any] = {**template.globals, **constants, "tools": None, "documents": None}
         self._context: Callable[[dict[str, Any], bool], jinja2.runtime.Context] = template.new_context
