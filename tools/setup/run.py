@@ -39,7 +39,7 @@ class StepFailed(Exception):
 class Command:
     """One command of a step.
 
-    `advice` is shown when it fails. `describe` turns the newest line of output into progress text (None: no news).
+    `advice` is shown when it fails. `describe` is given each line of output and returns progress text (None: no news).
     `env` is added to the current environment. `timeout_s` of None waits for ever.
     """
 
@@ -84,6 +84,7 @@ def run(command: Command, log: Path, progress: Callable[[str], None]) -> str:
 
 def _follow(process: subprocess.Popen[bytes], command: Command, log: Path, progress: Callable[[str], None]) -> None:
     began = time.monotonic()
+    unfinished = b""
     with log.open("rb") as source:
         while True:
             try:
@@ -92,8 +93,9 @@ def _follow(process: subprocess.Popen[bytes], command: Command, log: Path, progr
                 pass
             else:
                 return
-            for line in source.read().decode("utf-8", "replace").splitlines()[-50:]:
-                text = command.describe(line)
+            *lines, unfinished = (unfinished + source.read()).split(b"\n")
+            for line in lines:
+                text = command.describe(line.decode("utf-8", "replace"))
                 if text:
                     progress(text)
             if command.timeout_s is not None and time.monotonic() - began > command.timeout_s:
@@ -120,5 +122,5 @@ def output_of(argv: Sequence[str], timeout_s: float = 20.0) -> str | None:
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> list[str]:
     """The last lines of a log, carriage-return progress collapsed to its final state."""
-    text = log.read_text(encoding="utf-8", errors="replace")
+    text = log.read_bytes().decode("utf-8", "replace")
     return [line.rsplit("\r", 1)[-1].rstrip() for line in text.rstrip("\n").split("\n")[-lines:]]
