@@ -20,7 +20,7 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
 
 --report FILE appends one JSON line per event: {"event": E, ...}, on disk before the mock goes on. E is one of
     ready | add (n, id, client, prompt, params, fields: all elements of the ADD) | abort (ids, known: those that were live)
-    | finish (id, reason, tokens) | utility (method, args) | bad (message, id) | die (how) | exit (why);
+    | finish (id, reason, made) | utility (method, args) | bad (message, id) | die (how) | exit (why);
     add, abort, finish, die and exit also carry running, waiting, adds, aborts, steps, tokens as of then.
 
 --control ADDRESS binds a REP socket that takes JSON: {"cmd": "counts"} | {"cmd": "script", "script": {...}} (for later ADDs)

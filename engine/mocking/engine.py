@@ -248,7 +248,8 @@ class MockEngine:
             self._finished[stream.client].append(stream.request_id)
         if self._report.on:
             made = stream.made or stream.max_tokens
-            self._report.write("finish", id=stream.request_id, reason=int(reason), tokens=made, **self.load())
+            what = {"id": stream.request_id, "reason": int(reason), "made": made}
+            self._report.write("finish", **what, **self.load())
 
     def _flush(self) -> None:
         """Send what has been collected, one message per client."""

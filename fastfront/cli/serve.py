@@ -20,11 +20,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, parser: ArgumentParser) -> int:
-    """Serve until told to stop; the exit status. Raises SetupError."""
+    """Serve until told to stop, then end the process. Raises SetupError before anything runs."""
     config = serve_config(args, parser)
-    from fastfront.server.run import run as serve  # noqa: PLC0415 - so that --help and bad flags answer at once
+    from fastfront.server.run import leave  # noqa: PLC0415 - so that --help and bad flags answer at once
+    from fastfront.server.run import run as serve  # noqa: PLC0415 - the same
 
-    return serve(config)
+    leave(serve(config))
 
 
 def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from typing import NoReturn
 
 import setproctitle
 import zmq
@@ -260,6 +261,7 @@ def raise_open_files() -> None:
 
 def run(config: ServeConfig) -> int:
     """Serves until told to stop. Returns the exit status; the caller leaves with `leave(status)`."""
+    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         return Server(config).run()
     except (EngineError, SetupError) as error:
@@ -270,7 +272,7 @@ def run(config: ServeConfig) -> int:
         return EXIT_FAILED
 
 
-def leave(status: int) -> None:
+def leave(status: int) -> NoReturn:
     """Ends the process at once: finalizing the interpreter under granian's native threads would end in a panic."""
     logging.shutdown()
     sys.stdout.flush()
