@@ -33,8 +33,8 @@ _CLEANUPS = (
 class DecoderPlan:
     """`texts` and `first_texts` turn all tokens into their texts elsewhere in a sequence and at its start.
 
-    kind "byte_level": tokens are spelled in the byte alphabet; no texts. "pieces": `byte_runs` says whether <0xXX> pieces
-    are bytes, `strip` whether one leading space of the whole output is dropped.
+    kind "byte_level": tokens are spelled in the byte alphabet; no texts. "pieces": `byte_runs` says whether <0xXX>
+    pieces are bytes, `strip` whether one leading space of the whole output is dropped.
     """
 
     kind: Literal["byte_level", "pieces", "words"]

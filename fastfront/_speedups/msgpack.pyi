@@ -1,5 +1,6 @@
-from typing_extensions import Buffer
 from typing import Any, NamedTuple
+
+from typing_extensions import Buffer
 
 class DecodeError(ValueError): ...
 

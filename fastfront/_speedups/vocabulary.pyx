@@ -10,6 +10,7 @@ from fastfront._speedups.decoders import has_byte_runs, plan_for
 
 cdef enum:
     BYTE_CHARS = 324        # the byte alphabet ends at U+0143
+    MAX_SIZE = 1 << 24      # a table has room for every id below the highest one
 
 
 cdef void _byte_alphabet(int *byte_of) noexcept:
@@ -77,7 +78,9 @@ cdef list _all_tokens(object tokenizer):
         # Ids with holes, or more ids than names: only the whole map says where they end.
         top = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         top = max(top, max(tokenizer.get_added_tokens_decoder(), default=-1))
-        tokens = [id_to_token(i) for i in range(min(top + 1, 8 * count + 65536))]
+        if top >= MAX_SIZE:
+            raise ValueError(f"token id {top} is out of proportion")
+        tokens = [id_to_token(i) for i in range(top + 1)]
         while (token := id_to_token(len(tokens))) is not None:
             tokens.append(token)
     return tokens
@@ -98,7 +101,10 @@ cdef class Vocabulary:
 
     @staticmethod
     def from_tokenizer(tokenizer) -> Vocabulary:
-        """Reads a `tokenizers.Tokenizer`. If native decoding does not agree with it, the slow kind is taken."""
+        """Reads a `tokenizers.Tokenizer`. If native decoding does not agree with it, the slow kind is taken.
+
+        Raises ValueError for ids of 2**24 and more.
+        """
         cdef list tokens = _all_tokens(tokenizer)
         cdef Vocabulary v
         special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}

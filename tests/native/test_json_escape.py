@@ -21,7 +21,9 @@ def test_each_low_character_at_each_place_of_a_word(code: int) -> None:
             assert escape(text) == reference(text)
 
 
-@pytest.mark.parametrize("text", ["", "é" * 9, "日本語\n" * 5, "👋🏽\u2028\u2029\x7f", '"' * 100, "\\" * 33, "\x00" * 70])
+@pytest.mark.parametrize(
+    "text", ["", "é" * 9, "日本語\n" * 5, "👋🏽\u2028\u2029\x7f", '"' * 100, "\\" * 33, "\x00" * 70]
+)
 def test_whole_texts(text: str) -> None:
     assert escape(text) == reference(text)
 

@@ -57,7 +57,7 @@ KNOWN: list[tuple[Any, str]] = [
     ([1] * 65536, "dd00010000" + "01" * 65536),
     ({}, "80"),
     ({"a": 1}, "81a16101"),
-    ({i: 0 for i in range(16)}, "de0010" + "".join(f"{i:02x}00" for i in range(16))),
+    (dict.fromkeys(range(16), 0), "de0010" + "".join(f"{i:02x}00" for i in range(16))),
     (Ext(1, b"a"), "d40161"),
     (Ext(-1, b"ab"), "d5ff6162"),
     (Ext(2, b"abcd"), "d60261626364"),
@@ -194,8 +194,17 @@ def test_skipping_has_no_depth_limit() -> None:
     assert skip(b"\x91" * 1_000_000 + b"\x00") == 1_000_001
 
 
-@pytest.mark.parametrize("data", [b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff",
-                                  b"\xc9\xff\xff\xff\xff\x01", b"\xdd\xff\xff\xff\xff" * 60])  # fmt: skip
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xdb\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\xc9\xff\xff\xff\xff\x01",
+        b"\xdd\xff\xff\xff\xff" * 60,
+    ],
+)
 def test_huge_announced_lengths_are_refused_without_memory(data: bytes) -> None:
     with pytest.raises(DecodeError):
         unpackb(data + b"\x00" * 100)
@@ -203,8 +212,21 @@ def test_huge_announced_lengths_are_refused_without_memory(data: bytes) -> None:
         skip(data + b"\x00" * 100)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x91\xc1", b"\x01\x02", b"\xa1\xff", b"\xa3\xed\xa0\x80", b"\x81\xc0\x01",
-                                  b"\x81\x90\x01", b"\x81\xc3\x01", b"\x81\xc4\x01a\x01"])  # fmt: skip
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\x91\xc1",
+        b"\x01\x02",
+        b"\xa1\xff",
+        b"\xa3\xed\xa0\x80",
+        b"\x81\xc0\x01",
+        b"\x81\x90\x01",
+        b"\x81\xc3\x01",
+        b"\x81\xc4\x01a\x01",
+    ],
+)
 def test_invalid_data(data: bytes) -> None:
     with pytest.raises(DecodeError):
         unpackb(data)

@@ -48,7 +48,7 @@ def test_earliest_completing_stop_over_any_split(stops: list[str], text: str, cu
         hit = matcher.feed(part)
         if hit[0] >= 0:
             assert hit[0] == index
-            assert len((text[:seen] + part.encode()[: hit[1]].decode())) == end
+            assert len(text[:seen] + part.encode()[: hit[1]].decode()) == end
             return
         seen += len(part)
         assert matcher.held == held_reference(text[:seen], stops)

@@ -1,0 +1,92 @@
+"""Threads that start together on shared tables, each with streams of its own."""
+
+import random
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from fastfront._speedups.detokenizer import Detokenizer
+from fastfront._speedups.json_escape import escape
+from fastfront._speedups.msgpack import packb, unpackb
+from fastfront._speedups.stop_matcher import StopMatcher
+from fastfront._speedups.vocabulary import Vocabulary
+from tests.native.conftest import Model
+from tests.native.tiny import NATIVE, SLOW
+
+THREADS = 4
+
+
+def together(work: Callable[[int], None]) -> None:
+    """Runs work(0..THREADS-1) in threads released by one barrier; the first failure is raised."""
+    barrier = threading.Barrier(THREADS)
+    failures: list[BaseException] = []
+
+    def run(number: int) -> None:
+        barrier.wait()
+        try:
+            work(number)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="needs a free-threaded interpreter")
+def test_the_modules_leave_the_gil_off() -> None:
+    assert not sys._is_gil_enabled()
+
+
+@pytest.mark.parametrize("name", [*NATIVE, *SLOW])
+def test_one_vocabulary_many_streams(name: str) -> None:
+    tokenizer = (NATIVE[name][1] if name in NATIVE else SLOW[name])()
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    rng = random.Random(4)
+    lists = [[rng.randrange(-1, vocabulary.size + 1) for _ in range(40)] for _ in range(20)]
+    expected = [tokenizer.decode([i for i in ids if i >= 0]) for ids in lists]
+
+    def work(number: int) -> None:
+        for round_ in range(5):
+            streams = [Detokenizer(vocabulary) for _ in lists]
+            texts = ["" for _ in lists]
+            for at in range(0, 40, 1 + (number + round_) % 4):
+                for n, ids in enumerate(lists):
+                    texts[n] += streams[n].feed(ids[at : at + 1 + (number + round_) % 4])
+            assert [text + stream.flush() for text, stream in zip(texts, streams, strict=True)] == expected
+
+    together(work)
+
+
+def test_building_and_dropping_vocabularies_in_parallel(qwen3: Model) -> None:
+    ids = qwen3.tokenizer.encode("Bäume 👋🏽 im Wald").ids
+    expected = qwen3.tokenizer.decode(ids)
+
+    def work(number: int) -> None:
+        vocabulary = Vocabulary.from_tokenizer(qwen3.tokenizer)
+        for _ in range(200):
+            assert Detokenizer(vocabulary).feed(ids) == expected
+
+    together(work)
+
+
+def test_matchers_packing_and_escaping() -> None:
+    value = {"a": [1, 2.5, None, {"b": ["x" * 40] * 20}], "c": b"\x00" * 100}
+    packed = packb(value)
+
+    def work(number: int) -> None:
+        for _ in range(500):
+            matcher = StopMatcher(["fox", "dog"])
+            assert "".join(matcher.push(c) for c in "the quick f o fo do") + matcher.finish() == "the quick f o fo do"
+            assert unpackb(packed) == value
+            assert packb(value) == packed
+            assert escape('a"b') == b'a\\"b'
+
+    together(work)
