@@ -193,7 +193,7 @@ class HttpServer:
             False,
             (None, None),
         )
-        serve = worker.serve_str_uds if uds else worker.serve_str
+        serve = worker.serve_mtr_uds if uds else worker.serve_mtr
         scheduler = _Scheduler(loop, intake)
         self._thread = threading.Thread(target=serve, args=(scheduler, loop, self._signal), name="http", daemon=True)
 

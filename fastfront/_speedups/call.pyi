@@ -1,0 +1,34 @@
+from collections.abc import Callable
+from typing import Any
+
+from fastfront._speedups.vocabulary import Vocabulary
+from fastfront.streams.prepared import PreparedCall
+
+class Call:
+    vocabulary: Vocabulary
+    protocol: Any
+    on_end: Callable[[Call], None] | None
+    external_id: str
+    arrival_time: float
+    disconnected: bool
+    def __init__(
+        self,
+        prepared: PreparedCall,
+        vocabulary: Vocabulary,
+        protocol: Any,
+        engines: list[int],
+        client_index: int,
+        fingerprint: str,
+        arrival_time: float,
+        on_end: Callable[[Call], None] | None = None,
+    ) -> None: ...
+    @property
+    def choices(self) -> int: ...
+    @property
+    def stream(self) -> bool: ...
+    @property
+    def started(self) -> bool: ...
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def usage(self) -> tuple[int, int]: ...
