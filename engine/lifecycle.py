@@ -8,10 +8,18 @@ import signal
 import sys
 from types import FrameType
 
+import setproctitle
+
 PR_SET_PDEATHSIG = 1
+PARENT_SIGNAL = signal.SIGUSR1
+"""Sent by the kernel when a thread of the parent that started us ends."""
 
 
-def die_with_parent(exit_code: int = 1) -> None:
+ORPHANED = 1
+"""Exit status of a process whose parent has gone."""
+
+
+def die_with_parent() -> None:
     """End this process when its parent ends. To be called on the main thread, once, early; Linux only, else no effect.
 
     The kernel signals the death of the parent *thread*; the handler therefore checks that the process is gone.
@@ -21,19 +29,19 @@ def die_with_parent(exit_code: int = 1) -> None:
     parent = os.getppid()
 
     def gone(_signum: int, _frame: FrameType | None) -> None:
-        if os.getppid() != parent:
-            os._exit(exit_code)
+        leave_if_orphan(parent)
 
-    signal.signal(signal.SIGUSR1, gone)
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
+    signal.signal(PARENT_SIGNAL, gone)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, PARENT_SIGNAL, 0, 0, 0)
+    leave_if_orphan(parent)
+
+
+def leave_if_orphan(parent: int) -> None:
+    """End this process at once if `parent` is not its parent any more."""
     if os.getppid() != parent:
-        os._exit(exit_code)
+        os._exit(ORPHANED)
 
 
 def set_title(title: str) -> None:
-    """Name the process in ps and top where setproctitle is installed."""
-    try:
-        import setproctitle  # optional: an engine without it works, only under Python's name
-    except ImportError:
-        return
+    """Name the process in ps and top."""
     setproctitle.setproctitle(title)

@@ -19,12 +19,12 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
 --print-rate     tokens/s on stderr every 2 s
 
 --report FILE appends one JSON line per event: {"event": E, ...}, on disk before the mock goes on. E is one of
-    ready | add (n, id, client, prompt, params, fields: all elements of the ADD) | abort (ids, known: those that were live)
+    ready | add (n, id, client, prompt, params, fields: all elements of the ADD) | abort (ids, known: the live ones)
     | finish (id, reason, made) | utility (method, args) | bad (message, id) | die (how) | exit (why);
     add, abort, finish, die and exit also carry running, waiting, adds, aborts, steps, tokens as of then.
 
---control ADDRESS binds a REP socket that takes JSON: {"cmd": "counts"} | {"cmd": "script", "script": {...}} (for later ADDs)
-    | {"cmd": "pause"} (no steps) | {"cmd": "step", "count": n} (steps by hand, meant for a paused mock) | {"cmd": "resume"}
+--control ADDRESS binds a REP socket that takes JSON: {"cmd": "counts"} | {"cmd": "script", "script": {}} (later ADDs)
+    | {"cmd": "pause"} (no steps) | {"cmd": "step", "count": n} (by hand, meant for a paused mock) | {"cmd": "resume"}
     | {"cmd": "raw", "client": 0, "frames": [hex]} | {"cmd": "die", "how": "exit|dead|kill|hang", "code": 1}.
     The answer is {"ok": true, running, waiting, adds, aborts, steps, tokens} or {"ok": false, "error": ...}.
 
@@ -37,15 +37,15 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
      "ready": {"max_model_len": 2048},
      "utilities": {"is_sleeping": {"fail": "why"}, "reset_mm_cache": {"result": null}, "get_supported_tasks": {}}}
 
-    when       all of: order (n-th ADD, from 0) | name (extra_args.script of the request) | child (index among the ADDs of
-               one parent: same external id and arrival time, else the `i_` of the id) | prompt (exactly these ids)
+    when       all of: order (n-th ADD, from 0) | name (extra_args.script of the request) | child (index among the ADDs
+               of one parent: same external id and arrival time, else the `i_` of the id) | prompt (exactly these ids)
                | prompt_has (contains this run of ids) | prompt_len | client. No `when`: always.
     A request may bring its own rule instead: extra_args {"script": {...rule...}} or the same as a JSON string.
     No rule and no default: the --tokens mode.
-    rule       steps, or tokens (short for one step per token); finish, stop_reason, error (short for these in the last step);
+    rule       steps, or tokens (short for one step per token); finish, stop_reason, error (short for the last step's);
                then: what follows the last step if nothing has finished the request: silence (default) | loop (the steps
                again) | random | echo | stop | length (finish without a token);
-               obey (default true): EOS, stop_token_ids and max_tokens are applied to steps without a finish of their own.
+               obey (default true): EOS, stop_token_ids and max_tokens apply to steps without a finish of their own.
     step       [ids] or {...} with
       tokens       several ids in one step are sent together, none: nothing is sent unless finish is given
       finish       stop | length | abort | error | repetition, or any integer; stop_reason: integer, string or null
@@ -55,8 +55,8 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
       stall_ms     the whole engine stands still that long
       raw          hex, or a list of hex frames, sent as a message of its own on the request's output
       as_id        send this step's output under another request id
-      die          exit (status exit_code) | dead (ENGINE_CORE_DEAD, then exit) | kill (SIGKILL) | hang (neither reads nor
-                   steps), after this step's output is on its way
+      die          exit (status exit_code) | dead (ENGINE_CORE_DEAD, then exit) | kill (SIGKILL) | hang (neither reads
+                   nor steps), after this step's output is on its way
     ready      overrides keys of the ready payload.
     utilities  answers by method: {"result": x}, {"fail": message} or {} for none.
 """

@@ -1,4 +1,4 @@
-"""The engine-core wire protocol as an engine sees it: msgpack structures, decoding that cannot fail as a whole, encoding.
+"""The engine-core wire protocol as an engine sees it: msgpack structures, decoding that never raises, encoding.
 
 Everything here is value in, value out: no socket and no clock.
 """

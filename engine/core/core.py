@@ -64,43 +64,43 @@ class EngineCore:
         self._clock = clock
         self._outputs: list[list[EngineCoreOutput]] = [[] for _ in range(clients)]
         self._finished: list[list[str]] = [[] for _ in range(clients)]
-        self._leave: Leave | None = None
         self._last_load = (0, 0)
-        self._steps = 0
 
     def run(self) -> Leave:
         """Serve until told to leave; then everything in flight has been finished with abort."""
-        while self._leave is None:
-            self._take_commands(wait=not self._scheduler.has_work)
-            if self._leave is None and self._scheduler.has_work:
-                self.step()
+        leave = None
+        while leave is None:
+            leave = self._take_commands(wait=not self._scheduler.has_work)
+            if leave is None and self._scheduler.has_work:
+                leave = self.step()
         for request in self._scheduler.live():
             self._scheduler.abort(request.request_id)
             output = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT)
             self._put(request, output)
         self._flush()
-        return self._leave
+        return leave
 
-    def step(self) -> None:
-        """Plan and run one step."""
+    def step(self) -> Leave | None:
+        """Plan and run one step; the command to leave, if one came meanwhile."""
         plan = self._scheduler.schedule()
         now = self._clock()
         for request in self._scheduler.scheduled:
             request.scheduled_at = request.scheduled_at or now
         result = self._executor.execute(plan)
-        self._steps += 1
         # Requests aborted during the forward pass must not get another token.
-        self._take_commands(wait=False)
+        leave = self._take_commands(wait=False)
         for outcome in self._scheduler.update(plan, result.tokens):
             self._put(outcome.request, self._output(outcome, result))
         self._flush()
+        return leave
 
-    def _take_commands(self, wait: bool) -> None:
+    def _take_commands(self, wait: bool) -> Leave | None:
+        """Carry out all commands that are there, waiting for a first one if so asked; stops at a Leave."""
         while True:
             try:
                 command = self._commands.get(block=wait)
             except queue.Empty:
-                return
+                return None
             wait = False
             match command:
                 case Add(request):
@@ -112,7 +112,7 @@ class EngineCore:
                 case Call():
                     self._call(command)
                 case Leave():
-                    self._leave = self._leave or command
+                    return command
 
     def _add(self, request: Request) -> None:
         if request.request_id in self._scheduler:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import queue
+import signal
 import threading
 import time
 import traceback
@@ -12,6 +14,7 @@ import zmq
 
 from engine.core.messages import Abort, Add, Call, Input, Leave, Refuse
 from engine.core.validate import Bounds, InvalidRequestError, build_request
+from engine.lifecycle import PARENT_SIGNAL, leave_if_orphan
 from engine.protocol import ABORT, ADD, UTILITY, Codec, RequestFault
 from engine.sampling.random import request_seed
 from engine.transport import DisconnectWatch, FrontendLink
@@ -20,7 +23,7 @@ POLL_MS = 500
 
 
 class InputThread(threading.Thread):
-    """Owns the input sockets and closes them when the context ends. What comes in can fail a request, not the thread."""
+    """Owns the input sockets and closes them when the context ends. No input can end the thread."""
 
     def __init__(
         self,
@@ -30,15 +33,18 @@ class InputThread(threading.Thread):
         *,
         base_seed: int,
         watch: DisconnectWatch,
+        signals: int,
         disconnect_timeout_s: float,
     ) -> None:
-        """`link` is connected. Commands for the busy loop go to `commands`."""
+        """`link` is connected; commands for the busy loop go to `commands`; `signals` brings signals to leave on."""
         super().__init__(name="engine-input", daemon=True)
         self._link = link
         self._commands = commands
         self._bounds = bounds
         self._base_seed = base_seed
         self._watch = watch
+        self._signals = signals
+        self._parent = os.getppid()
         self._timeout_s = disconnect_timeout_s
         self._codec = Codec()
         self._numbers = itertools.count()
@@ -62,16 +68,26 @@ class InputThread(threading.Thread):
         if self._link.coordinator is not None:
             poller.register(self._link.coordinator, zmq.POLLIN)
         poller.register(self._watch.monitor, zmq.POLLIN)
+        poller.register(self._signals, zmq.POLLIN)
         while True:
             for socket, _ in poller.poll(POLL_MS):
                 if self._link.coordinator is not None and socket is self._link.coordinator:
                     # READY and load waves: nothing that an engine of a dense model acts on.
                     self._link.coordinator.recv_multipart()
+                elif socket == self._signals:
+                    for signum in os.read(self._signals, 16):
+                        self._signalled(signum)
                 elif socket is not self._watch.monitor:
                     self._drain(socket)
             if self._watch.gone_for() > self._timeout_s:
                 self._commands.put(Leave(f"the frontend has been gone for {self._timeout_s:.0f} s"))
                 return
+
+    def _signalled(self, signum: int) -> None:
+        if signum == PARENT_SIGNAL:
+            leave_if_orphan(self._parent)
+        else:
+            self._commands.put(Leave(signal.Signals(signum).name))
 
     def _drain(self, socket: zmq.Socket[bytes]) -> None:
         client = self._link.inputs.index(socket)

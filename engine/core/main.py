@@ -10,7 +10,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from types import FrameType
 
 import zmq
 
@@ -26,8 +25,7 @@ from engine.protocol import ReadyPayload
 from engine.scheduler.scheduler import Limits, Scheduler
 from engine.transport import FrontendLink, HandshakeError
 
-
-OMP_SPINS = "10000"
+OMP_SPINS = "0"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -94,9 +92,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     scheduler = Scheduler(limits, KvCacheManager(info.num_blocks, info.block_size))
     commands: queue.SimpleQueue[Input] = queue.SimpleQueue()
     messages: queue.SimpleQueue[Output | Dead] = queue.SimpleQueue()
-    _leave_on(signal.SIGTERM, commands)
-    if options.headless:
-        _leave_on(signal.SIGINT, commands)
+    signals = _signal_pipe((signal.SIGTERM, signal.SIGINT) if options.headless else (signal.SIGTERM,))
     watch = link.connect()
     core = EngineCore(
         scheduler,
@@ -115,6 +111,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
         Bounds(info.max_model_len, info.vocab_size),
         base_seed=seed,
         watch=watch,
+        signals=signals,
         disconnect_timeout_s=options.disconnect_timeout_s,
     )
     sender = OutputThread(link, messages)
@@ -147,8 +144,15 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     return 1 if leave.error else 0
 
 
-def _leave_on(signum: signal.Signals, commands: queue.SimpleQueue[Input]) -> None:
-    def handler(_signum: int, _frame: FrameType | None) -> None:
-        commands.put(Leave(signum.name))
+def _signal_pipe(signals: tuple[signal.Signals, ...]) -> int:
+    """Read end of a pipe that gets the number of each of these signals.
 
-    signal.signal(signum, handler)
+    A Python handler alone is not enough: it runs on the main thread, which may sleep on a queue or be deep in a
+    forward pass when the signal hits another thread.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write)
+    for signum in signals:
+        signal.signal(signum, lambda _signum, _frame: None)
+    return read

@@ -118,7 +118,7 @@ class MockEngine:
         """Forget these requests; unknown ids are ignored."""
         self.aborts += len(ids)
         gone = set(ids)
-        known = [i for i in ids if self._others.pop(i, None) or any([batch.discard(i) for batch in self._plain])]
+        known = [i for i in ids if self._others.pop(i, None) or any(batch.discard(i) for batch in self._plain)]
         if self._waiting:
             known += [stream.request_id for stream in self._waiting if stream.request_id in gone]
             self._waiting = deque(stream for stream in self._waiting if stream.request_id not in gone)

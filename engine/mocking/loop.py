@@ -197,5 +197,6 @@ class MockLoop:
         now, engine = time.monotonic(), self._engine
         if now - then >= 2:
             self._rate = (now, engine.tokens, engine.steps)
-            rates = f"{(engine.tokens - tokens) / (now - then):.0f} tok/s {(engine.steps - steps) / (now - then):.0f} steps/s"
+            seconds = now - then
+            rates = f"{(engine.tokens - tokens) / seconds:.0f} tok/s {(engine.steps - steps) / seconds:.0f} steps/s"
             print(f"{rates} running {engine.running} waiting {engine.waiting}", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - its usual name
+import torch.nn.functional as F
 from transformers import AttentionInterface
 
 from engine.model.batch import DecodeGroup, FlatBatch, PrefillPart

@@ -1,4 +1,4 @@
-"""A step as flat tensors: the tokens of all sequences in one row, one after the other, and how attention reads the cache."""
+"""A step as flat tensors: the tokens of all sequences one after the other, and how attention reads the cache."""
 
 from __future__ import annotations
 

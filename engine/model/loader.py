@@ -46,7 +46,7 @@ def max_positions(config: Any) -> int | None:
 
 
 def choose_dtype(wanted: str, config: Any, device: torch.device) -> torch.dtype:
-    """`wanted`, or for auto the checkpoint's own; on CPUs without bfloat16 matrix units float32, which is faster there."""
+    """`wanted`; auto is the checkpoint's own, but float32 on CPUs without matrix units, where that is faster."""
     if wanted != "auto":
         return DTYPES[wanted]
     if device.type == "cpu" and not torch.cpu._is_amx_tile_supported():
@@ -66,7 +66,7 @@ def load(folder: str, dtype: torch.dtype, device: torch.device) -> tuple[Any, Pa
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"{folder}: cannot load the weights: {error}") from error
-    model.eval().requires_grad_(False).to(device)
+    model.train(False).requires_grad_(False).to(device)
     attention = PagedAttention()
     attention.attach(model)
     return model, attention, probe(model, attention, device)

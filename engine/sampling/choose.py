@@ -15,7 +15,7 @@ CANDIDATES = 1024
 def choose(logits: torch.Tensor, states: list[SequenceState]) -> torch.Tensor:
     """Token ids [rows] for float32 `logits` [rows, vocab] of sampled (not greedy) requests; `logits` is changed.
 
-    A row's token depends on its own logits, parameters, seed and position only. Tokens of probability 0 are never taken.
+    A row's token depends on its own logits, parameters, seed and position only. Tokens of probability 0 never come.
     """
     device, vocab = logits.device, logits.shape[1]
     temperature = torch.tensor([state.temperature for state in states], dtype=torch.float32, device=device)

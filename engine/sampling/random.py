@@ -1,4 +1,4 @@
-"""Random numbers that depend on nothing but (seed, position): the same whatever else is in the batch, after preemption too."""
+"""Random numbers that depend on (seed, position) alone: the same in any batch, and after a preemption too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Continuous batching over a paged KV cache: first come, first served, long prompts in chunks, preemption by recompute."""
+"""Continuous batching over a paged KV cache: first come first served, prompts in chunks, preemption by recompute."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Scheduler:
         """Raise ValueError if a sequence of max_model_len tokens could never be held: nothing might make progress."""
         if cache.blocks_for(limits.max_model_len) > cache.num_blocks:
             raise ValueError(
-                f"max_model_len {limits.max_model_len} does not fit into {cache.num_blocks} KV blocks of {cache.block_size}"
+                f"max_model_len {limits.max_model_len}: {cache.num_blocks} blocks of {cache.block_size} hold less"
             )
         self.limits = limits
         self.cache = cache
@@ -87,7 +87,7 @@ class Scheduler:
         return list(self._requests.values())
 
     def schedule(self) -> StepPlan:
-        """Choose the next step's tokens: running requests first, then new ones as long as budget, slots and blocks last.
+        """Choose the next step's tokens: running requests first, then new ones while budget, slots and blocks last.
 
         Never more than max_num_batched_tokens tokens. `scheduled` lists those that left the queue in this step,
         `preempted` those that went back to it.

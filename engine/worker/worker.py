@@ -53,8 +53,8 @@ class Worker:
         config = self._config
         name = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         device = torch.device(name)
-        transformers.utils.logging.disable_progress_bar()
-        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         if device.type == "cpu":
             torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
         model_config = loader.read_config(config.model)

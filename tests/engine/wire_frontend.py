@@ -100,8 +100,8 @@ class WireFrontend:
             "request_id": request_id, "prompt_token_ids": prompt, "mm_features": None,
             "sampling_params": {} if params is None else params, "pooling_params": None, "arrival_time": time.time(),
             "lora_request": None, "cache_salt": None, "data_parallel_rank": None, "prompt_embeds": None,
-            "prompt_is_token_ids": None, "client_index": client, "current_wave": 0, "priority": 0, "trace_headers": None,
-            "resumable": False, "external_req_id": None, "reasoning_ended": None, "reasoning_parser_kwargs": None,
+            "prompt_is_token_ids": None, "client_index": client, "current_wave": 0, "priority": 0,
+            "trace_headers": None, "resumable": False, "external_req_id": None, "reasoning_ended": None, "reasoning_parser_kwargs": None,
             "abort_immediately": False, "session_id": None, "kv_hints": None,
         }  # fmt: skip
         assert fields.keys() <= body.keys()
