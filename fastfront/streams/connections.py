@@ -20,13 +20,14 @@ class Canceller(Protocol):
 class Connection:
     """One client connection. HTTP/1.1 answers one request at a time, so there is one call at most."""
 
-    __slots__ = ("_call", "_registry", "closed", "peer")
+    __slots__ = ("_call", "_registry", "_single", "closed", "peer")
 
     def __init__(self, peer: str, registry: dict[str, Connection]) -> None:
         self.peer = peer
         self.closed = False
         self._call: tuple[Call, Canceller] | None = None
         self._registry = registry
+        self._single: Any = None  # without an address: the waiter, ended with its one call
 
     def begin(self, call: Call, lane: Canceller) -> None:
         self._call = call, lane
@@ -36,6 +37,8 @@ class Connection:
         current = self._call
         if current is not None and current[0] is call:
             self._call = None
+            if self._single is not None:
+                self._single.cancel()
 
     def close(self, _future: object = None) -> None:
         """The client has gone. May be called twice, by two threads."""
@@ -74,4 +77,6 @@ class Connections:
                 add(connection.close)
                 if future.done():
                     connection.close()
+                elif not peer:
+                    connection._single = future
         return connection

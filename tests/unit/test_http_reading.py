@@ -25,6 +25,10 @@ class Future:
         self._result: Any = None
         self._settled = False
         self._between = between
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
 
     def add_done_callback(self, callback: Callable[[Any], None], context: object = None) -> None:
         if self._settled:
@@ -161,7 +165,11 @@ def test_connections_without_an_address_are_watched_one_by_one() -> None:
     class Unix:
         client = ""
 
-    connections = Connections()
-    one, two = connections.of(Unix, Watched(Future())), connections.of(Unix, Watched(Future()))
+    connections, future, lane, call = Connections(), Future(), Lane(), object()
+    one, two = connections.of(Unix, Watched(future)), connections.of(Unix, Watched(Future()))
     assert one is not two
     assert len(connections) == 0
+    one.begin(call, lane)  # type: ignore[arg-type]
+    one.ended(call)  # type: ignore[arg-type]
+    assert future.cancelled, "a waiter left behind would take the wake-up of the connection's next request"
+    assert lane.cancelled == []
