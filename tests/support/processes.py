@@ -1,0 +1,70 @@
+"""What a tree of processes is made of and what it leaves behind, read from /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from tests.support.waiting import wait_for
+
+
+def session_members(session: int) -> dict[int, str]:
+    """Processes of a session (pid: state letter), zombies included."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            after_name = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            if int(after_name[3]) == session:
+                found[int(entry)] = after_name[0]
+    return found
+
+
+def wait_gone(session: int, timeout_s: float = 10.0) -> None:
+    """Fails unless every process of the session ends within the time; what is left is killed."""
+    try:
+        wait_for(lambda: not session_members(session), "the end of all processes of the server", timeout_s)
+    except AssertionError as error:
+        left = {pid: (state, title(pid)) for pid, state in session_members(session).items()}
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise AssertionError(f"still there: {left}") from error
+
+
+def title(pid: int) -> str:
+    """The command line of a process as ps shows it; empty if it has gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
+
+
+def open_files(pid: int) -> int:
+    """Number of open file descriptors."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident set size."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def unix_sockets() -> set[str]:
+    """Names of all bound Unix sockets of this machine; those in the abstract namespace begin with `@`."""
+    lines = Path("/proc/net/unix").read_text().splitlines()[1:]
+    return {fields[7] for line in lines if len(fields := line.split(maxsplit=7)) == 8}
+
+
+def shared_memory() -> set[str]:
+    """Names of the shared memory segments of this machine."""
+    return set(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else set()
