@@ -3,6 +3,7 @@
 Environment variables read here:
   FASTFRONT_CHECKS=1   compile the extra internal checks in (macro FASTFRONT_CHECKS)
   FASTFRONT_CFLAGS     further compiler flags, for instance `-march=native`
+  FASTFRONT_SKIP_EXTENSIONS=1   install without them (set-up builds them in place, in a step of its own)
 """
 
 import os
@@ -17,6 +18,8 @@ SPEEDUPS = Path("fastfront/_speedups")
 
 def extensions() -> list[Extension]:
     """One extension per .pyx file, named by its place in the package."""
+    if os.environ.get("FASTFRONT_SKIP_EXTENSIONS") == "1":
+        return []
     checks = os.environ.get("FASTFRONT_CHECKS") == "1"
     flags = ["-O3", "-fno-semantic-interposition", *shlex.split(os.environ.get("FASTFRONT_CFLAGS", ""))]
     return [

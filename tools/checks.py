@@ -48,8 +48,11 @@ def parts(root: Path) -> list[Part]:
     ignores = [f"--ignore={folder}" for folder in ENGINE_TESTS]
     found = [
         Part("lint", (engine, "-m", "ruff", "check", ".")),
-        Part("types: frontend", (*mypy, "--python-executable", frontend, *packages(root, ("fastfront", "tools")))),
-        Part("types: engine", (*mypy, "--python-executable", engine, *packages(root, ("engine", "bench")))),
+        Part(
+            "types: frontend",
+            (*mypy, "--python-executable", frontend, *packages(root, ("fastfront", "tools", "bench"))),
+        ),
+        Part("types: engine", (*mypy, "--python-executable", engine, *packages(root, ("engine",)))),
         Part("tests: frontend", (frontend, "-m", "pytest", "tests", *ignores), True),
     ]
     if engine_tests:

@@ -71,7 +71,8 @@ def build_cpython(context: Context, flavour: Flavour) -> Path:
 
     context.log_name = "cpython-install"
     staging = scratch / "staging"
-    context.run(Command(["make", "install", f"DESTDIR={staging}"], ADVICE, cwd=source))
+    install = ["make", "install", f"DESTDIR={staging}"]
+    context.run(Command(install, ADVICE, cwd=source, describe=lambda line: "installing" if line else None))
     shutil.rmtree(prefix, ignore_errors=True)
     prefix.parent.mkdir(parents=True, exist_ok=True)
     (staging / prefix.relative_to("/")).rename(prefix)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from tools.setup.interpreter import interpreter
@@ -61,11 +64,19 @@ def make_project(context: Context) -> None:
     extensions = _extension_stamp(context)
     project = _project_stamp(context)
     python = str(context.paths.venv / "bin" / "python")
-    context.run(Command([python, "setup.py", "build_ext", "--inplace"], advice, cwd=context.paths.root))
+    build = [python, "setup.py", "build_ext", "--inplace", f"--parallel={os.cpu_count() or 1}"]
+    context.run(Command(build, advice, cwd=context.paths.root, describe=_module))
     if not is_current(*project):
         # `compat` is a plain .pth file; the default would put a finder into every start of the interpreter.
         flags = ["--no-deps", "--no-build-isolation", "--config-setting", "editable_mode=compat", "--editable", "."]
         context.log_name = "project-install"
-        context.run(uv_command(context, ["pip", "install", "--python", str(context.paths.venv), *flags], advice))
+        install = uv_command(context, ["pip", "install", "--python", str(context.paths.venv), *flags], advice)
+        context.run(replace(install, env={**(install.env or {}), "FASTFRONT_SKIP_EXTENSIONS": "1"}))
         record(*project)
     record(*extensions)
+
+
+def _module(line: str) -> str | None:
+    """Progress of a build: the module being compiled."""
+    match = re.search(r"building '([\w.]+)' extension", line)
+    return f"compiling {match[1]}" if match else None
