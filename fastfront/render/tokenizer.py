@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from tokenizers.processors import TemplateProcessing
 
 from fastfront.errors import SetupError
 from fastfront.render.model_info import read_json
@@ -17,7 +16,8 @@ from fastfront.render.model_info import read_json
 class TextTokenizer:
     """A `tokenizers.Tokenizer` with what the model's tokenizer_config.json adds to it. Safe to share between threads.
 
-    `special_tokens` are the names a chat template may use (`bos_token`, ...) with their text.
+    `special_tokens` are the names a chat template may use (`bos_token`, ...) with their text. What is put around a text
+    is what tokenizer.json says: the configuration's add_bos_token and add_eos_token are for tokenizers without one.
     """
 
     def __init__(self, tokenizer: Tokenizer, config: Mapping[str, Any], path: Path) -> None:
@@ -28,7 +28,6 @@ class TextTokenizer:
         self.special_tokens = _special_tokens(config)
         self.bos_token_id = _token_id(tokenizer, self.special_tokens.get("bos_token"))
         self.eos_token_id = _token_id(tokenizer, self.special_tokens.get("eos_token"))
-        _apply_bos_eos(tokenizer, config, self.special_tokens)
         self.max_token_id = tokenizer.get_vocab_size(with_added_tokens=True) - 1
         added = tokenizer.get_added_tokens_decoder()
         if added:
@@ -99,18 +98,3 @@ def _special_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _token_id(tokenizer: Tokenizer, token: str | None) -> int | None:
     return None if token is None else tokenizer.token_to_id(token)
-
-
-def _apply_bos_eos(tokenizer: Tokenizer, config: Mapping[str, Any], tokens: Mapping[str, Any]) -> None:
-    """Let `add_bos_token` and `add_eos_token`, where the configuration names one, decide what is put around a text."""
-    if "add_bos_token" not in config and "add_eos_token" not in config:
-        return
-    pieces: list[tuple[str, int]] = []
-    template = ["$A"]
-    for key, name, front in (("add_bos_token", "bos_token", True), ("add_eos_token", "eos_token", False)):
-        token = tokens.get(name)
-        number = _token_id(tokenizer, token)
-        if config.get(key) and token is not None and number is not None:
-            pieces.append((token, number))
-            template.insert(0, token) if front else template.append(token)
-    tokenizer.post_processor = TemplateProcessing(single=template, pair=[*template, "$B"], special_tokens=pieces)
