@@ -375,6 +375,51 @@ cdef class Detokenizer:
         return PyUnicode_DecodeUTF8(self._out.data, self._out.len, NULL) if self._out.len else ""
 
 
+cdef class StreamSet:
+    """Many streams over one vocabulary, fed step by step without the interpreter, as a lane does. One thread uses a set."""
+
+    cdef Vocabulary _vocabulary
+    cdef Detok *_streams
+    cdef Py_ssize_t _count
+    cdef Buf _out
+
+    def __cinit__(self, Vocabulary vocabulary not None, Py_ssize_t count, bint skip_special_tokens=True):
+        cdef Py_ssize_t i
+        buf_init(&self._out)
+        self._vocabulary = vocabulary
+        self._streams = <Detok *>malloc((count + 1) * sizeof(Detok))
+        if self._streams is NULL:
+            raise MemoryError
+        for i in range(count):
+            detok_init(&self._streams[i], vocabulary, skip_special_tokens, False)
+            self._count += 1
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self._count):
+            detok_free(&self._streams[i])
+        free(self._streams)
+        buf_free(&self._out)
+
+    def steps(self, const int64_t[::1] ids not None) -> bytes:
+        """`ids` holds one id per stream, step after step. Returns the text of all streams in the order it came."""
+        cdef Py_ssize_t n = ids.shape[0]
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t i
+        cdef int rc = 0
+        self._out.len = 0
+        with nogil:
+            while at + self._count <= n and rc == 0:
+                for i in range(self._count):
+                    rc |= detok_feed(self._vocabulary, &self._streams[i], ids[at + i], &self._out)
+                at += self._count
+                if self._count == 0:
+                    break
+        if rc < 0:
+            raise MemoryError
+        return self._out.data[:self._out.len] if self._out.len else b""
+
+
 cdef str _decoded(Vocabulary v, object ids, bint skip_special):
     detokenizer = Detokenizer(v, skip_special)
     return detokenizer.feed(ids) + detokenizer.flush()

@@ -658,12 +658,12 @@ def unpackb(data: object) -> object:
         PyBuffer_Release(&view)
 
 
-def skip(data: bytes, count: int = 1) -> int:
+def skip(const unsigned char[::1] data not None, uint64_t count=1) -> int:
     """Bytes taken by the first `count` values, found by mp_skip. Raises DecodeError if they are not all there."""
     cdef Cursor c
-    cdef const unsigned char *start = data
+    cdef const unsigned char *start = &data[0]
     c.p = start
-    c.end = start + len(data)
+    c.end = start + data.shape[0]
     if mp_skip(&c, count) < 0:
         if c.p != start:
             raise AssertionError("a failed skip moved the cursor")
@@ -671,10 +671,10 @@ def skip(data: bytes, count: int = 1) -> int:
     return c.p - start
 
 
-def read_one(str kind, data: bytes) -> tuple[object, int] | None:
+def read_one(str kind not None, const unsigned char[::1] data not None) -> tuple[object, int] | None:
     """What the cursor's reader for `kind` makes of the start of `data`: (value or count, bytes taken); None if it fails."""
     cdef Cursor c
-    cdef const unsigned char *start = data
+    cdef const unsigned char *start = &data[0]
     cdef uint32_t n = 0
     cdef const char *s = NULL
     cdef int code = 0
@@ -684,7 +684,7 @@ def read_one(str kind, data: bytes) -> tuple[object, int] | None:
     cdef int rc
     cdef object value = None
     c.p = start
-    c.end = start + len(data)
+    c.end = start + data.shape[0]
     if kind == "array":
         rc = mp_array(&c, &n)
         value = n

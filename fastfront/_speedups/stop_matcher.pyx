@@ -174,6 +174,19 @@ cdef class StopMatcher:
         cdef StopHit hit = _scan(self._set, &self._state, utf8, n, armed, &self.steps)
         return hit.index, hit.end
 
+    def scan(self, bytes text, Py_ssize_t piece) -> int:
+        """Feeds UTF-8 `text` in pieces of `piece` bytes, passing over matches, without the interpreter. Returns `held`."""
+        cdef const char *p = text
+        cdef Py_ssize_t left = len(text)
+        if piece <= 0:
+            raise ValueError("pieces have a positive size")
+        with nogil:
+            while left > 0:
+                stops_feed(self._set, &self._state, p, piece if piece < left else left, False)
+                p += piece
+                left -= piece
+        return self._state.held
+
     def push(self, str text) -> str:
         """The text that may be sent after `text` has arrived; once a stop string is complete, all that ever will be."""
         cdef bint armed = self._unarmed <= 0

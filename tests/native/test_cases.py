@@ -7,7 +7,7 @@ import pytest
 from fastfront._speedups.detokenizer import Detokenizer
 from fastfront._speedups.json_escape import escape
 from fastfront._speedups.vocabulary import Vocabulary
-from tests.native.tiny import byte_level, sentencepiece, word_level
+from tests.native.tiny import byte_level, id_of, sentencepiece, word_level
 
 
 def deltas(vocabulary: Vocabulary, ids: list[int], skip: bool = True, continues: bool = False) -> list[str]:
@@ -73,7 +73,7 @@ def test_c10_leading_spaces_are_kept_after_a_prompt() -> None:
 def test_c11_special_tokens_are_hidden_or_shown() -> None:
     for tokenizer in (byte_level([b"Hi"]), sentencepiece(["Hi"])):
         vocabulary = Vocabulary.from_tokenizer(tokenizer)
-        ids = [tokenizer.token_to_id("<bos>"), 256, tokenizer.token_to_id("<eos>")]
+        ids = [id_of(tokenizer, "<bos>"), 256, id_of(tokenizer, "<eos>")]
         assert "".join(deltas(vocabulary, ids)) == "Hi"
         assert "".join(deltas(vocabulary, ids[:2], skip=False)) == "<bos>Hi"
 

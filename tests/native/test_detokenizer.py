@@ -13,7 +13,7 @@ from tokenizers.decoders import Decoder
 from fastfront._speedups.detokenizer import Detokenizer
 from fastfront._speedups.vocabulary import Vocabulary
 from tests.native.conftest import REAL, Model, load
-from tests.native.tiny import NATIVE, SLOW, spell
+from tests.native.tiny import NATIVE, SLOW, id_of, spell
 
 BYTE = 4
 SPECIAL = 2
@@ -178,7 +178,7 @@ def tiny(name: str) -> tuple[str, Tokenizer, Vocabulary]:
 @pytest.mark.parametrize("name", [*NATIVE, *SLOW])
 def test_every_pair_of_ids(name: str) -> None:
     _, tokenizer, vocabulary = tiny(name)
-    ids = range(vocabulary.size)
+    ids = list(range(vocabulary.size))
     if vocabulary.size > 100:
         ids = [*ids[:256:9], 0xC2, 0xE0, 0xE6, 0xED, 0xF0, 0xF4, 0x80, 0x98, 0x9F, 0xA0, 0xAF, *ids[256:]]
     for first in ids:
@@ -209,8 +209,7 @@ def test_dropping_the_partial_character_drops_nothing_else(name: str, ids: list[
 def ids_of_byte(name: str, byte: int) -> int:
     tokenizer = tiny(name)[1]
     spelled = spell(bytes([byte])) if name == "byte-level" else f"<0x{byte:02X}>"
-    found: int = tokenizer.token_to_id(spelled)
-    return found
+    return id_of(tokenizer, spelled)
 
 
 # --- continuing a prompt -----------------------------------------------------------------------------------------
@@ -277,7 +276,7 @@ def test_a_failing_tokenizer_loses_one_window_not_the_stream() -> None:
     vocabulary = Vocabulary.from_tokenizer(failing)
     assert vocabulary.kind_name == "slow"
     detokenizer = Detokenizer(vocabulary)
-    a, b = failing.token_to_id("a"), failing.token_to_id("b")
+    a, b = id_of(failing, "a"), id_of(failing, "b")
     assert [detokenizer.feed([i]) for i in (a, b, a, a, b, b, a)] == ["a", "", "a", "a", "", "", "a"]
     assert detokenizer.flush() == ""
 

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastfront._speedups.msgpack import DecodeError, Ext, packb, read_one, skip, unpackb
+from tests.native.edge import PageEdge
 
+READERS = ("array", "map", "str", "bin", "ext", "int", "float", "bool", "nil")
 VECTORS = Path(__file__).parents[1] / "vectors"
 
 # From the msgpack specification: value, shortest encoding.
@@ -246,6 +248,21 @@ def test_wire_frames_whole_and_cut_at_every_byte(name: str, data: bytes) -> None
         unpackb(data + b"\x00")
 
 
+def test_nothing_is_read_past_the_end() -> None:
+    """Every frame and known value, cut at every byte, in front of unreadable memory."""
+    edge = PageEdge()
+    samples = [data for _, data in FRAMES] + [bytes.fromhex(encoding) for _, encoding in KNOWN]
+    for data in (sample for sample in samples if len(sample) <= edge.size):
+        for cut in [*range(min(len(data), 400)), len(data) - 1]:
+            view = edge.place(data[:cut])
+            for kind in READERS:
+                read_one(kind, view)
+            with pytest.raises(DecodeError):
+                unpackb(view)
+            with pytest.raises(DecodeError):
+                skip(view)
+
+
 @given(st.binary(max_size=120))
 def test_random_bytes_are_a_value_or_a_decode_error(data: bytes) -> None:
     try:
@@ -278,9 +295,6 @@ def test_skip_counts_values() -> None:
         skip(data, 4)
     with pytest.raises(DecodeError):
         skip(data, 2**64 - 1)
-
-
-READERS = ("array", "map", "str", "bin", "ext", "int", "float", "bool", "nil")
 
 
 def expected(kind: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ from fastfront._speedups import vocabulary as module
 from fastfront._speedups.detokenizer import Detokenizer, agrees
 from fastfront._speedups.vocabulary import Vocabulary
 from tests.native.conftest import Model
-from tests.native.tiny import byte_level, sentencepiece, spell, word_level
+from tests.native.tiny import byte_level, id_of, sentencepiece, spell, word_level
 
 KNOWN, SPECIAL, BYTE, WHOLE = 1, 2, 4, 8
 SPACES = (decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse())
@@ -28,8 +28,8 @@ def test_flags() -> None:
     assert vocabulary.flags_of(0xE6) == KNOWN
     assert vocabulary.flags_of(256) == KNOWN | WHOLE
     assert vocabulary.flags_of(257) == KNOWN
-    assert vocabulary.flags_of(tokenizer.token_to_id("<bos>")) == KNOWN | SPECIAL | WHOLE
-    assert vocabulary.flags_of(tokenizer.token_to_id("<think>")) == KNOWN | WHOLE
+    assert vocabulary.flags_of(id_of(tokenizer, "<bos>")) == KNOWN | SPECIAL | WHOLE
+    assert vocabulary.flags_of(id_of(tokenizer, "<think>")) == KNOWN | WHOLE
     assert vocabulary.flags_of(-1) == vocabulary.flags_of(vocabulary.size) == 0
     pieces = Vocabulary.from_tokenizer(sentencepiece(["<0xZZ>"]))
     assert pieces.flags_of(0x61) == KNOWN | BYTE | WHOLE
@@ -49,7 +49,7 @@ def test_a_token_that_is_not_spelled_in_bytes_stands_for_itself() -> None:
     tokenizer = byte_level([b"x"])
     tokenizer.add_tokens(["a b", "日本", "Ġ日", "ĠĠ"])
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
-    texts = [vocabulary.token_bytes(tokenizer.token_to_id(token)).decode() for token in ("a b", "日本", "Ġ日", "ĠĠ")]
+    texts = [vocabulary.token_bytes(id_of(tokenizer, token)).decode() for token in ("a b", "日本", "Ġ日", "ĠĠ")]
     assert texts == ["a b", "日本", "Ġ日", "  "]
     assert vocabulary.kind_name == "byte_level"
 

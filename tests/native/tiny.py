@@ -18,6 +18,13 @@ def spell(data: bytes) -> str:
     return "".join(BYTE_ALPHABET[byte] for byte in data)
 
 
+def id_of(tokenizer: Tokenizer, token: str) -> int:
+    """The token's id; it must exist."""
+    found = tokenizer.token_to_id(token)
+    assert found is not None, token
+    return found
+
+
 def with_specials(tokenizer: Tokenizer) -> Tokenizer:
     tokenizer.add_special_tokens(["<bos>", "<eos>"])
     tokenizer.add_tokens([AddedToken("<think>", normalized=False), AddedToken("ta g▁", normalized=True)])
