@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastfront.cli import model as cli_model
+from fastfront.cli.main import main, with_dashes
+from fastfront.cli.model import cache_folder, resolve_model
+from fastfront.cli.serve import add_arguments, serve_config
+from fastfront.config import ServeConfig
+from fastfront.errors import SetupError
+
+
+def config(*words: str) -> ServeConfig:
+    parser = ArgumentParser(allow_abbrev=False)
+    add_arguments(parser)
+    return serve_config(parser.parse_args([with_dashes(word) for word in words]), parser)
+
+
+def test_defaults(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VLLM_API_KEY", "VLLM_ENGINE_READY_TIMEOUT_S"):
+        monkeypatch.delenv(name, raising=False)
+    got = config(str(tiny_folder))
+    assert got.model_path == tiny_folder.resolve()
+    assert got.served_model_name == (str(tiny_folder),)
+    assert (got.host, got.port, got.engine, got.step_ms) == ("0.0.0.0", 8000, "native", 0.0)
+    assert (got.api_keys, got.allowed_origins, got.max_model_len) == ((), (), None)
+    assert (got.data_parallel_size, got.data_parallel_size_local, got.engine_ready_timeout_s) == (1, 1, 600)
+    assert got.keep_alive_s >= 120
+    assert min(got.workers, got.lanes, got.request_threads) >= 1
+
+
+FLAGS: list[tuple[list[str], str, Any]] = [
+    (["--port", "9000"], "port", 9000),
+    (["--port=0"], "port", 0),
+    (["--served-model-name", "a", "b"], "served_model_name", ("a", "b")),
+    (["--served_model_name=a"], "served_model_name", ("a",)),
+    (["--max-model-len", "4096"], "max_model_len", 4096),
+    (["--max-model-len", "8k"], "max_model_len", 8000),
+    (["--max_model_len", "8K"], "max_model_len", 8192),
+    (["--max-model-len", "1.5k"], "max_model_len", 1500),
+    (["--max-model-len", "auto"], "max_model_len", None),
+    (["--max-model-len", "-1"], "max_model_len", None),
+    (["--api-key", "k1", "k2", "--api-key", "k3"], "api_keys", ("k1", "k2", "k3")),
+    (["--allowed-origins", '["*"]'], "allowed_origins", ("*",)),
+    (["--allowed-origins", "https://a,https://b"], "allowed_origins", ("https://a", "https://b")),
+    (["--engine", "mock", "--step-ms", "2.5"], "step_ms", 2.5),
+    (["--data-parallel-size", "2"], "data_parallel_size_local", 2),
+    (["-dp", "4", "-dpl", "2"], "data_parallel_size_local", 2),
+    (["--data-parallel-size-local", "0"], "engine", "external"),
+    (["-dpp", "5555"], "data_parallel_rpc_port", 5555),
+    (["--default-chat-template-kwargs", '{"a": 1}'], "default_chat_template_kwargs", {"a": 1}),
+    (["--chat-template", "{{ a }}"], "chat_template", "{{ a }}"),
+    (["--override-generation-config", '{"temperature": 0}'], "override_generation_config", {"temperature": 0}),
+    (["--trust-request-chat-template"], "trust_request_chat_template", True),
+    (["--no-trust-request-chat-template"], "trust_request_chat_template", False),
+    (["--enable-request-id-headers"], "enable_request_id_headers", True),
+    (["--shutdown-timeout", "30"], "shutdown_timeout_s", 30.0),
+    (["--sse-keep-alive-interval", "1.5s"], "sse_keep_alive_interval_s", 1.5),
+    (["--root-path", "/api/"], "root_path", "/api"),
+    (["--workers", "3"], "workers", 3),
+    (["--request-threads", "5"], "request_threads", 5),
+    (["--lanes", "2"], "lanes", 2),
+    (["--uds", "/tmp/x.sock"], "uds", "/tmp/x.sock"),
+    (["--engine-args", "--a 1 --b '2 3'"], "engine_args", ("--a", "1", "--b", "2 3")),
+    (["--uvicorn-log-level", "TRACE"], "log_level", "debug"),
+    (["--disable-uvicorn-access-log", "--trust-remote-code", "--api-server-count", "4"], "workers", None),
+]
+
+
+@pytest.mark.parametrize(("words", "field", "value"), FLAGS)
+def test_flags(tiny_folder: Path, words: list[str], field: str, value: Any) -> None:
+    got = getattr(config(str(tiny_folder), *words), field)
+    assert value is None or got == value
+    assert value is not None or field == "workers" or got is None
+
+
+def test_the_model_may_be_a_flag(tiny_folder: Path) -> None:
+    assert config("--model", str(tiny_folder)).model_path == tiny_folder.resolve()
+
+
+def test_the_environment_gives_what_flags_do_not(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    monkeypatch.setenv("VLLM_ENGINE_READY_TIMEOUT_S", "5")
+    monkeypatch.setenv("VLLM_MAX_STOP_STRINGS", "7")
+    got = config(str(tiny_folder))
+    assert (got.api_keys, got.engine_ready_timeout_s, got.limits.max_stop_strings) == (("secret",), 5, 7)
+    assert config(str(tiny_folder), "--api-key", "k").api_keys == ("k",)
+    monkeypatch.setenv("VLLM_MAX_STOP_STRINGS", "many")
+    with pytest.raises(SetupError, match="VLLM_MAX_STOP_STRINGS"):
+        config(str(tiny_folder))
+
+
+BAD: list[tuple[list[str], str]] = [
+    ([], "MODEL"),
+    (["MODEL", "--model", "other"], "--model"),
+    (["MODEL", "--port", "x"], "--port"),
+    (["MODEL", "--port", "70000"], "--port"),
+    (["MODEL", "--workers", "0"], "--workers"),
+    (["MODEL", "--max-model-len", "big"], "--max-model-len"),
+    (["MODEL", "--max-model-len", "0"], "--max-model-len"),
+    (["MODEL", "--engine", "other"], "--engine"),
+    (["MODEL", "--step-ms", "-1"], "--step-ms"),
+    (["MODEL", "--step-ms", "inf"], "--step-ms"),
+    (["MODEL", "--default-chat-template-kwargs", "[1]"], "--default-chat-template-kwargs"),
+    (["MODEL", "--override-generation-config", "{"], "--override-generation-config"),
+    (["MODEL", "--allowed-origins", "[1]"], "--allowed-origins"),
+    (["MODEL", "--ssl-keyfile", "k"], "--ssl-certfile"),
+    (["MODEL", "--data-parallel-size-local", "2"], "--data-parallel-size-local"),
+    (["MODEL", "--engine-args", "'"], "--engine-args"),
+    (["MODEL", "--no-such-flag"], "--no-such-flag"),
+    (["MODEL", "--por", "1"], "--por"),
+    (["MODEL", "extra"], "extra"),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), BAD)
+def test_bad_flags_exit_2_and_are_named(
+    tiny_folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], named: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", *(str(tiny_folder) if word == "MODEL" else word for word in words)])
+    assert caught.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def test_help_lists_every_flag_by_group(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith("usage: fastfront serve MODEL [flags]\n")
+    for word in ("HTTP server:", "engines:", "chat:", "model:", "logging:", "--data-parallel-rpc-port", "--max-model-len"):
+        assert word in text
+    assert "--uvicorn-log-level" not in text
+
+
+def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err
+
+
+def test_what_cannot_start_exits_1_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "no-such-model"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("fastfront: error: model no-such-model: ")
+    assert error.count("\n") == 1
+
+
+# --- MODEL -----------------------------------------------------------------------------------------------------------
+
+
+def test_folders_and_aliases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTFRONT_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    assert resolve_model(str(tmp_path)) == tmp_path.resolve()
+    with pytest.raises(SetupError, match="make setup"):
+        resolve_model("smollm2")
+    (tmp_path / "models" / "smollm2").mkdir(parents=True)
+    assert resolve_model("smollm2") == (tmp_path / "models" / "smollm2").resolve()
+
+
+@pytest.mark.parametrize("name", ["nothing", "./a/b", "/no/such", "a/b/c", "~/x"])
+def test_what_is_no_model(name: str) -> None:
+    with pytest.raises(SetupError, match="no such folder"):
+        resolve_model(name)
+
+
+def test_the_hub_is_asked_for_small_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    asked: dict[str, Any] = {}
+
+    def download(name: str, **options: Any) -> str:
+        asked.update(name=name, **options)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert resolve_model("owner/name", "v1") == tmp_path
+    assert (asked["name"], asked["revision"]) == ("owner/name", "v1")
+    assert not any("safetensors" in pattern for pattern in asked["allow_patterns"])
+
+    def fail(*_: Any, **__: Any) -> str:
+        raise OSError("no route to host\nmore")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(SetupError, match=r"owner/name.*no route to host\)\. Give a local folder"):
+        resolve_model("owner/name")
+    assert cli_model.ALIASES

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastfront.errors import SetupError
+from fastfront.openai.serving import build_serving
+from fastfront.render.model_info import ModelInfo, load_model_info
+from tests.unit.support import config_of, make_folder, write
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        ({"max_position_embeddings": 4096}, 4096),
+        ({"n_positions": 1024, "max_seq_len": 2048}, 1024),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 2.0}}, 8192),
+        ({"max_position_embeddings": 131072, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 131072),
+        ({"max_position_embeddings": 40960, "rope_scaling":
+          {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}, 131072),
+        ({"max_position_embeddings": 8192, "rope_parameters": {"rope_type": "default", "rope_theta": 1e5}}, 8192),
+        ({"text_config": {"max_position_embeddings": 512}}, 512),
+        ({}, 0),
+    ],
+)  # fmt: skip
+def test_longest_sequence(tmp_path: Path, config: dict[str, Any], length: int) -> None:
+    write(tmp_path / "config.json", **config)
+    assert load_model_info(tmp_path).max_model_len == length
+
+
+def test_a_folder_without_files_says_nothing(tmp_path: Path) -> None:
+    assert load_model_info(tmp_path) == ModelInfo()
+
+
+def test_end_tokens_come_from_the_generation_configuration_first(tmp_path: Path) -> None:
+    write(tmp_path / "config.json", eos_token_id=5, vocab_size=7, model_type="x")
+    assert load_model_info(tmp_path).eos_token_ids == (5,)
+    write(tmp_path / "generation_config.json", eos_token_id=[1, 2], temperature=0.5)
+    info = load_model_info(tmp_path)
+    assert (info.eos_token_ids, info.vocab_size, info.model_type) == ((1, 2), 7, "x")
+    assert info.generation_defaults["temperature"] == 0.5
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "5"])
+def test_broken_files_are_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(SetupError, match="config.json"):
+        load_model_info(tmp_path)
+
+
+def test_the_flag_can_only_shorten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_folder(tmp_path)
+    assert build_serving(config_of(folder)).max_model_len == 2048
+    assert build_serving(config_of(folder, max_model_len=100)).max_model_len == 100
+    with pytest.raises(SetupError, match="--max-model-len 4096 is more than the model's 2048"):
+        build_serving(config_of(folder, max_model_len=4096))
+    monkeypatch.setenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")
+    assert build_serving(config_of(folder, max_model_len=4096)).max_model_len == 4096
+
+
+def test_the_tokenizer_can_know_a_smaller_length(tmp_path: Path) -> None:
+    assert build_serving(config_of(make_folder(tmp_path, model_max_length=512))).max_model_len == 512
+    assert build_serving(config_of(make_folder(tmp_path, model_max_length=1e30))).max_model_len == 2048
+
+
+def test_without_any_length_the_flag_is_asked_for(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path)
+    (folder / "config.json").unlink()
+    with pytest.raises(SetupError, match="--max-model-len"):
+        build_serving(config_of(folder))
+    serving = build_serving(config_of(folder, max_model_len=64))
+    assert (serving.max_model_len, serving.vocab_size, serving.max_prompt_token_id) == (64, 259, 258)
