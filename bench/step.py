@@ -48,10 +48,10 @@ class Bench:
     """One lane's worth of streams and ready-made step messages."""
 
     def __init__(self, vocabulary: Vocabulary, streams: int, seed: int) -> None:
-        self.pump = Pump(vocabulary, None, None, [], [])
+        self.pump = Pump(vocabulary, lambda code, text: (500, [], b""), lambda code, text: b"", [], [])
         rng = random.Random(seed)
         ids = []
-        for k in range(streams):
+        for _k in range(streams):
             prepared = PreparedCall(
                 kind="chat",
                 external_id=f"chatcmpl-{rng.getrandbits(64):016x}",
@@ -66,7 +66,8 @@ class Bench:
             ((_, add),) = self.pump.attach(call)
             ids.append(_wire_id(add))
         self.messages = [
-            packb([0, [[i, [rng.randrange(100, min(150_000, vocabulary.size))]] for i in ids], None, 1.0]) for _ in range(MESSAGES)
+            packb([0, [[i, [rng.randrange(100, min(150_000, vocabulary.size))]] for i in ids], None, 1.0])
+            for _ in range(MESSAGES)
         ]
         self.tokens_per_step = streams
 
@@ -127,7 +128,7 @@ def main() -> None:
         benches[0].run(args.steps)
         alone = time.perf_counter() - start
         scale.append(2 * alone / two_threads(benches, args.steps))
-    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    gil = "on" if getattr(sys, "_is_gil_enabled", lambda: True)() else "off"
     result: dict[str, Any] = {
         "streams": args.streams,
         "cpu_us_per_token": singles,
@@ -136,7 +137,9 @@ def main() -> None:
         "gil": gil,
         "machine": platform.processor() or platform.machine(),
     }
-    print(f"one thread: median {statistics.median(singles):.3f} us per token, best {min(singles):.3f} (GIL {'on' if gil else 'off'})")
+    print(
+        f"one thread: median {statistics.median(singles):.3f} us per token, best {min(singles):.3f} (GIL {gil})"
+    )
     print(f"two threads, two lanes: median {statistics.median(scale):.2f}x one thread, best {max(scale):.2f}x")
     if args.json:
         args.json.write_text(json.dumps(result, indent=1) + "\n")

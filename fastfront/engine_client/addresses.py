@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import platform
 import secrets
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +27,9 @@ def ipc_address(name: str) -> str:
     Elsewhere it is a file in the temporary folder, or in /tmp when that folder's path is too long for a socket.
     """
     unique = f"fastfront-{secrets.token_hex(8)}-{name}"
-    if sys.platform == "linux":
+    if platform.system() == "Linux":
         return f"ipc://@{unique}"
-    for folder in (tempfile.gettempdir(), "/tmp"):  # noqa: S108
+    for folder in (tempfile.gettempdir(), "/tmp"):
         path = str(Path(folder) / unique)
         if len(path.encode()) <= MAX_IPC_PATH:
             return f"ipc://{path}"

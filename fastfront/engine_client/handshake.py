@@ -146,9 +146,8 @@ class Handshake:
             return
         local = index < self._local
         if bool(message.get("local")) != local:
-            raise EngineError(
-                f"engine {index} says it is {'local' if message.get('local') else 'remote'}, but --data-parallel-size-local is {self._local}"
-            )
+            said = "local" if message.get("local") else "remote"
+            raise EngineError(f"engine {index} says it is {said}, but --data-parallel-size-local is {self._local}")
         if index in self._greeted:
             raise EngineError(f"engine {index} joined twice: two processes use the same rank")
         self._greeted.add(index)

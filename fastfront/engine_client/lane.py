@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import setproctitle
 import zmq
 
 from fastfront._speedups.call import Call
@@ -76,6 +77,7 @@ class Lane:
         self.pump.cancel(call)
 
     def _run(self) -> None:
+        setproctitle.setthreadtitle(f"lane-{self.index}")
         try:
             self._loop()
         except Exception:
@@ -90,7 +92,7 @@ class Lane:
     def _loop(self) -> None:
         watched = [(self._pull, zmq.POLLIN), (self._router, zmq.POLLIN), (self._monitor, zmq.POLLIN), (self._wake_fd, zmq.POLLIN)]
         while not self._stop:
-            ready = dict(zmq.zmq_poll(watched, 0 if self._inbox else -1 if self._settle() else 0))
+            ready: dict[Any, int] = dict(zmq.zmq_poll(watched, 0 if self._inbox else -1 if self._settle() else 0))
             self._sleeping = False
             if self._wake_fd in ready:
                 os.eventfd_read(self._wake_fd)
@@ -129,7 +131,7 @@ class Lane:
             try:
                 engine, rest = self.pump.feed(message)
             except EngineMessageError as error:
-                log.error("lane %d: malformed message from an engine (%s); its requests fail", self.index, error)  # noqa: TRY400
+                log.error("lane %d: malformed message from an engine (%s); its requests fail", self.index, error)
                 self._on_engine_dead(-1, "an engine sent a malformed message")
                 continue
             if rest is not None:
@@ -191,4 +193,3 @@ class Lane:
                 self._router.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-

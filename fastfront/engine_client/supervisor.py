@@ -34,7 +34,9 @@ def find_engine_python(config: ServeConfig) -> str:
     beside = PROJECT / ".venv-engine" / "bin" / "python"
     if beside.exists():
         return str(beside)
-    raise SetupError(f"no engine environment at {beside.parent.parent}: run `make setup`, or name an interpreter with --engine-python")
+    raise SetupError(
+        f"no engine environment at {beside.parent.parent}: run `make setup`, or name an interpreter with --engine-python"
+    )
 
 
 def engine_command(config: ServeConfig, python: str, index: int, handshake: str, vocabulary_size: int) -> list[str]:
@@ -93,7 +95,9 @@ class Supervisor:
         for index, process in enumerate(self._processes):
             status = process.poll()
             if status is not None:
-                raise EngineError(f"engine {index} (pid {process.pid}) ended during start-up with {describe(status)}; its output above says why")
+                raise EngineError(
+                    f"engine {index} (pid {process.pid}) ended during start-up with {describe(status)}; its output above says why"
+                )
 
     def watch(self) -> None:
         """From here on ends are reported through `on_exit`."""
@@ -151,4 +155,3 @@ def describe(status: int) -> str:
         except ValueError:
             return f"signal {-status}"
     return f"exit status {status}"
-

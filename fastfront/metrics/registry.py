@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from fastfront._speedups.pump import Pump
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.lane import Lane
+from fastfront.metrics.gc_watch import GcWatch
 
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")  # in the order of the wire's finish_reason values
 
@@ -39,11 +41,12 @@ class EngineStats:
 class ServingCollector:
     """Turns the lanes' counters into metric families named as vLLM names them."""
 
-    def __init__(self, model_name: str, lanes: list[Lane], balancer: Balancer, stats: EngineStats) -> None:
+    def __init__(self, model_name: str, lanes: list[Lane], balancer: Balancer, stats: EngineStats, gc_watch: GcWatch) -> None:
         self._model = model_name
         self._lanes = lanes
         self._balancer = balancer
         self._stats = stats
+        self._gc = gc_watch
 
     def collect(self) -> Iterator[Metric]:
         labels = ["model_name", "engine"]
@@ -62,17 +65,20 @@ class ServingCollector:
         pumps = [lane.pump for lane in self._lanes]
         where = [self._model, "0"]
         yield _counter("vllm:generation_tokens", "Tokens generated.", labels, where, sum(p.tokens for p in pumps))
-        yield _counter("vllm:prompt_tokens", "Prompt tokens of submitted requests.", labels, where, sum(p.prompt_tokens for p in pumps))
+        yield _counter(
+            "vllm:prompt_tokens", "Prompt tokens of submitted requests.", labels, where, sum(p.prompt_tokens for p in pumps)
+        )
         finished = CounterMetricFamily("vllm:request_success", "Finished requests.", labels=[*labels, "finished_reason"])
         for k, reason in enumerate(FINISH_REASONS):
             finished.add_metric([*where, reason], sum(p.requests[k] for p in pumps))
         yield finished
         lane_label = ["lane"]
-        for name, text, value in (
+        lane_counters: list[tuple[str, str, Callable[[Pump], int]]] = [
             ("fastfront:stream_writes", "Writes handed to the HTTP server.", lambda p: p.sends),
             ("fastfront:overrun_tokens", "Tokens dropped behind a stop string.", lambda p: p.overrun),
             ("fastfront:malformed_outputs", "Engine outputs that could not be read.", lambda p: p.malformed),
-        ):
+        ]
+        for name, text, value in lane_counters:
             family = CounterMetricFamily(name, text, labels=lane_label)
             for lane in self._lanes:
                 family.add_metric([str(lane.index)], value(lane.pump))
@@ -81,6 +87,10 @@ class ServingCollector:
         for lane in self._lanes:
             live.add_metric([str(lane.index)], lane.pump.live)
         yield live
+        count, total_s, longest_s = self._gc.pauses
+        pauses = SummaryMetricFamily("fastfront:gc_pause_seconds", "Stop-the-world garbage collections.", count, total_s)
+        yield pauses
+        yield GaugeMetricFamily("fastfront:gc_longest_pause_seconds", "The longest of them.", longest_s)
 
 
 class Metrics:
@@ -88,7 +98,7 @@ class Metrics:
 
     def __init__(self, collector: ServingCollector) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(collector)  # type: ignore[arg-type]  # a collector is anything with collect()
+        self._registry.register(collector)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
@@ -108,5 +118,3 @@ def _counter(name: str, text: str, labels: list[str], where: list[str], value: f
     family = CounterMetricFamily(name, text, labels=labels)
     family.add_metric(where, value)
     return family
-
-

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import setproctitle
+
 from fastfront.errors import ApiError, EngineDeadError, http_error
 from fastfront.server.exchange import Exchange
 from fastfront.server.http import BodyReader
@@ -35,12 +37,13 @@ class RequestThreads:
     def __init__(self, count: int) -> None:
         self._queue: queue.SimpleQueue[tuple[Callable[[Exchange, Handler], None], Exchange, Handler]] = queue.SimpleQueue()
         for k in range(count):
-            threading.Thread(target=self._run, name=f"request-{k}", daemon=True).start()
+            threading.Thread(target=self._run, args=(f"request-{k}",), name=f"request-{k}", daemon=True).start()
 
     def put(self, run: Callable[[Exchange, Handler], None], exchange: Exchange, handler: Handler) -> None:
         self._queue.put((run, exchange, handler))
 
-    def _run(self) -> None:
+    def _run(self, name: str) -> None:
+        setproctitle.setthreadtitle(name)
         while True:
             run, exchange, handler = self._queue.get()
             run(exchange, handler)
@@ -125,11 +128,13 @@ class App:
         return http_error(413, f"The request body is larger than {self._max_body} bytes (--max-body-bytes).")
 
     def _unknown(self, path: str) -> ApiError:
-        return http_error(404, f"Not Found: {path[:200]}" if not path.endswith("/") else f"Not Found: {path[:200]} (no trailing slash)")
+        return http_error(
+            404, f"Not Found: {path[:200]}" if not path.endswith("/") else f"Not Found: {path[:200]} (no trailing slash)"
+        )
 
     def _authorized(self, exchange: Exchange) -> bool:
         scheme, _, key = (exchange.header("authorization") or "").partition(" ")
         if scheme.lower() != "bearer":
             return False
         digest = hashlib.sha256(key.strip().encode("utf-8", "surrogatepass")).digest()
-        return any([hmac.compare_digest(digest, known) for known in self._key_digests])
+        return any(hmac.compare_digest(digest, known) for known in self._key_digests)

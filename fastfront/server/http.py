@@ -14,10 +14,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from granian._granian import CallbackScheduler, RSGIWorker, SocketHolder, WorkerSignal
+from granian import _granian
 from granian.http import HTTP1Settings
 
 log = logging.getLogger("fastfront.http")
+native: Any = _granian  # its type stubs do not follow its code
 HEADER_BUFFER_BYTES = 8192 + 4096 * 100
 STOP_WAIT_S = 5.0
 Intake = Callable[[Any, Any], None]
@@ -48,7 +49,7 @@ class _InlineLoop:
         future.event.wait()
 
 
-class _Scheduler(CallbackScheduler):  # type: ignore[misc]  # granian has no types
+class _Scheduler(native.CallbackScheduler):  # type: ignore[misc]  # native is Any
     """Calls `intake(scope, protocol)` for every request. It must not raise: granian does not look."""
 
     def __new__(cls, loop: _InlineLoop, intake: Intake) -> _Scheduler:
@@ -168,21 +169,21 @@ class HttpServer:
         backlog = min(max_connections, 4096)
         loop = _InlineLoop()
         self._sock = sock
-        self._signal = WorkerSignal()
-        worker = RSGIWorker(
-            1,                                     # worker id
-            SocketHolder(sock.fileno(), uds, backlog),
-            None,                                  # ipc
-            workers,                               # runtime threads, each with its own epoll
-            512,                                   # tokio's blocking threads, at most; none is used
+        self._signal = native.WorkerSignal()
+        worker = native.RSGIWorker(
+            1,  # worker id
+            native.SocketHolder(sock.fileno(), uds, backlog),
+            None,  # ipc
+            workers,  # runtime threads, each with its own epoll
+            512,  # tokio's blocking threads, at most; none is used
             max(1, -(-request_threads // workers)),
-            3600,                                  # idle Python threads are kept
+            3600,  # idle Python threads are kept
             max(1, max_connections // workers),
             "1",
             HTTP1Settings(header_read_timeout=int(keep_alive_s * 1000), max_buffer_size=HEADER_BUFFER_BYTES),
             None,
-            False,                                 # websockets
-            None,                                  # static files
+            False,  # websockets
+            None,  # static files
             ssl_certfile is not None,
             ssl_certfile,
             ssl_keyfile,

@@ -9,8 +9,8 @@ from fastfront.errors import ApiError, error_object
 from fastfront.metrics.registry import Metrics
 from fastfront.openai.chat import prepare_chat
 from fastfront.openai.completions import prepare_completion
-from fastfront.openai.serving import Serving
 from fastfront.openai.models import models_body, version_body
+from fastfront.openai.serving import Serving
 from fastfront.openai.tokenize import detokenize_body, tokenize_body
 from fastfront.server.app import Route
 from fastfront.server.exchange import JSON_HEADERS, Exchange

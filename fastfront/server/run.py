@@ -28,6 +28,7 @@ from fastfront.engine_client.handshake import EngineInfo, Handshake, LaneSockets
 from fastfront.engine_client.lane import Lane
 from fastfront.engine_client.supervisor import Supervisor, describe, engine_command, find_engine_python
 from fastfront.errors import EngineError, FastfrontError, SetupError
+from fastfront.metrics.gc_watch import GcWatch
 from fastfront.metrics.registry import EngineStats, Metrics, ServingCollector
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.server.app import App
@@ -84,7 +85,9 @@ class Server:
         try:
             sock = bind_socket(config.host, config.port, config.uds)
         except OSError as error:
-            raise SetupError(f"cannot listen on {config.uds or f'{config.host}:{config.port}'}: {error.strerror} (--host, --port, --uds)") from error
+            raise SetupError(
+                f"cannot listen on {config.uds or f'{config.host}:{config.port}'}: {error.strerror} (--host, --port, --uds)"
+            ) from error
         where = describe_socket(sock)
         setproctitle.setproctitle(f"fastfront serve {config.served_model_name[0]} {where}")
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
@@ -146,7 +149,9 @@ class Server:
     def _start_http(self, sock: socket.socket, serving: Serving, vocabulary: Vocabulary) -> HttpServer:
         config = self._config
         dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, Connections(), fingerprint(config))
-        collector = ServingCollector(config.served_model_name[0], self._lanes, self._balancer, self._stats)
+        gc_watch = GcWatch()
+        gc_watch.start()
+        collector = ServingCollector(config.served_model_name[0], self._lanes, self._balancer, self._stats, gc_watch)
         routes = Routes(serving, dispatcher, self._health, Metrics(collector))
         app = App(
             routes.table(),

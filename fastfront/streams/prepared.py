@@ -28,9 +28,9 @@ class PreparedCall:
     """
 
     kind: Literal["chat", "completion"]
-    external_id: str                       # chatcmpl-<rid> or cmpl-<rid>
-    created: int                           # unix seconds
-    model: str                             # the first served name
+    external_id: str  # chatcmpl-<rid> or cmpl-<rid>
+    created: int  # unix seconds
+    model: str  # the first served name
     prompts: list[PreparedPrompt]
     sampling: dict[str, object]
     n: int = 1
@@ -43,9 +43,9 @@ class PreparedCall:
     include_stop_str_in_output: bool = False
     min_tokens: int = 0
     skip_special_tokens: bool = True
-    hide_output: bool = False              # completions: echo with max_tokens 0 generates one token that is not shown
-    role: str = "assistant"                # chat: role of the answer
-    echo_content: str = ""                 # chat echo: text of the last message when its role is `role`
+    hide_output: bool = False  # completions: echo with max_tokens 0 generates one token that is not shown
+    role: str = "assistant"  # chat: role of the answer
+    echo_content: str = ""  # chat echo: text of the last message when its role is `role`
     priority: int = 0
     cache_salt: str | None = None
     data_parallel_rank: int | None = None

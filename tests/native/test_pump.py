@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.native.conftest import Model, load
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.native.pumping import Client, Rig
 
 from fastfront._speedups.msgpack import packb, unpackb
 from fastfront._speedups.pump import EngineMessageError, ErrorCode
+from tests.native.conftest import Model, load
+from tests.native.pumping import Client, Rig
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 STOP, LENGTH, ABORT, ERROR = 0, 1, 2, 3
@@ -226,8 +227,16 @@ def test_add_message_follows_the_wire(rig: Rig) -> None:
     from fastfront.streams.prepared import PreparedCall, PreparedPrompt  # noqa: PLC0415
 
     prepared = PreparedCall(
-        "chat", "chatcmpl-1", 1, "m", [PreparedPrompt([1, 300, 70000], 7)], {"temperature": 0.5, "logit_bias": {5: 1.0}}, n=2, seed=4,
-        priority=-3, cache_salt="s",
+        "chat",
+        "chatcmpl-1",
+        1,
+        "m",
+        [PreparedPrompt([1, 300, 70000], 7)],
+        {"temperature": 0.5, "logit_bias": {5: 1.0}},
+        n=2,
+        seed=4,
+        priority=-3,
+        cache_salt="s",
     )
     adds = rig.pump.attach(Call(prepared, rig.vocabulary, None, [3, 4], 2, "fp", 12.5))
     assert [engine for engine, _ in adds] == [3, 4]
@@ -236,8 +245,27 @@ def test_add_message_follows_the_wire(rig: Rig) -> None:
         assert len(add) == 22
         assert add[0].startswith(f"{child}_chatcmpl-1-")
         assert add[1:] == [
-            [1, 300, 70000], None, {"temperature": 0.5, "logit_bias": {5: 1.0}, "max_tokens": 7, "seed": 4 + child}, None, 12.5, None, "s",
-            None, None, None, 2, 0, -3, None, False, "chatcmpl-1", None, None, False, None, None,
+            [1, 300, 70000],
+            None,
+            {"temperature": 0.5, "logit_bias": {5: 1.0}, "max_tokens": 7, "seed": 4 + child},
+            None,
+            12.5,
+            None,
+            "s",
+            None,
+            None,
+            None,
+            2,
+            0,
+            -3,
+            None,
+            False,
+            "chatcmpl-1",
+            None,
+            None,
+            False,
+            None,
+            None,
         ]
 
 
@@ -252,7 +280,7 @@ def test_vectors(rig: Rig, path: Path) -> None:
     decoded = unpackb(frame)
     assert engine == decoded[0]
     if rest is not None:
-        assert rest == frame[len(frame) - len(rest):]
+        assert rest == frame[len(frame) - len(rest) :]
         assert decoded[2] is not None or any(v is not None for v in decoded[4:])
     client = Client()
     _, (request,) = rig.start(client)
@@ -273,10 +301,8 @@ def test_truncated_anywhere(rig: Rig, path: Path) -> None:
         output[0] = request
     frame = packb(decoded)
     for n in range(len(frame)):
-        try:
+        with contextlib.suppress(EngineMessageError):
             rig.pump.feed(frame[:n])
-        except EngineMessageError:
-            pass
         rig.pump.take_aborts()
 
 
@@ -286,10 +312,8 @@ def test_garbage_is_refused_or_ignored(data: bytes) -> None:
     rig = Rig(load("qwen3").vocabulary)
     _, (request,) = rig.start(Client(), stream=True)
     for message in (data, b"\x94\x00\x91" + packb([request, [1]])[:1] + packb(request) + data):
-        try:
+        with contextlib.suppress(EngineMessageError):
             rig.pump.feed(message)
-        except EngineMessageError:
-            pass
 
 
 @given(st.data())
