@@ -82,9 +82,11 @@ def refusal(call: Callable[..., object], *args: Any, **kwargs: Any) -> ApiError:
     try:
         result = call(*args, **kwargs)
     except ApiError as error:
-        content = json.loads(error.body().decode("utf-8"))
-        assert list(content) == ["error"]
-        assert list(content["error"]) == ["message", "type", "param", "code"]
-        assert content["error"]["code"] == error.status
-        return error
-    raise AssertionError(f"accepted: {result}")
+        caught = error
+    else:
+        raise AssertionError(f"accepted: {result}")
+    content = json.loads(caught.body().decode("utf-8"))
+    assert list(content) == ["error"]
+    assert list(content["error"]) == ["message", "type", "param", "code"]
+    assert content["error"]["code"] == caught.status
+    return caught

@@ -72,7 +72,12 @@ def test_ids_to_text(serving: Serving) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "param"),
-    [({}, "body.tokens"), ({"tokens": "x"}, "body.tokens"), ({"tokens": [-1]}, "body.tokens.0"), ({"tokens": [1], "model": "o"}, "model")],
+    [
+        ({}, "body.tokens"),
+        ({"tokens": "x"}, "body.tokens"),
+        ({"tokens": [-1]}, "body.tokens.0"),
+        ({"tokens": [1], "model": "other"}, "model"),
+    ],
 )
 def test_what_cannot_be_detokenized(serving: Serving, fields: dict[str, Any], param: str) -> None:
     assert refusal(detokenize, serving, fields).param == param

