@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ class Command(NamedTuple):
     run: Callable[[Namespace, ArgumentParser], int]
 
 
+_FLAG = re.compile(r"--[\w-]+")
 COMMANDS = (Command("serve", "MODEL [flags]", "serve a model over HTTP", serve.add_arguments, serve.run),)
 
 
@@ -44,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def with_dashes(word: str) -> str:
     """A flag spelled with underscores, spelled with dashes; values stay as they are."""
-    if not word.startswith("--"):
-        return word
     name, equals, value = word.partition("=")
+    if not _FLAG.fullmatch(name):
+        return word
     return name.replace("_", "-") + equals + value
 
 

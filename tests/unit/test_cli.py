@@ -20,6 +20,12 @@ def config(*words: str) -> ServeConfig:
     return serve_config(parser.parse_args([with_dashes(word) for word in words]), parser)
 
 
+def test_flags_take_underscores_and_values_keep_theirs(tiny_folder: Path) -> None:
+    got = config(str(tiny_folder), "--max_model_len=64", "--engine_args", "--report /tmp/a_b --max_seqs 5")
+    assert got.max_model_len == 64
+    assert got.engine_args == ("--report", "/tmp/a_b", "--max_seqs", "5")
+
+
 def test_defaults(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VLLM_API_KEY", "VLLM_ENGINE_READY_TIMEOUT_S"):
         monkeypatch.delenv(name, raising=False)
