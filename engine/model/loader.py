@@ -61,11 +61,15 @@ def load(folder: str, dtype: torch.dtype, device: torch.device) -> tuple[Any, Pa
     if not any(Path(folder).glob("*.safetensors")):
         raise ModelError(f"{folder}: no .safetensors file")
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=NAME, local_files_only=True
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation=NAME, local_files_only=True, output_loading_info=True
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelError(f"{folder}: cannot load the weights: {error}") from error
+    except Exception as error:  # Whatever a broken file makes the libraries raise, the folder is at fault.
+        raise ModelError(f"{folder}: cannot load the weights: {type(error).__name__}: {error}") from error
+    for problem in ("missing_keys", "mismatched_keys"):
+        if info.get(problem):
+            names = sorted(map(str, info[problem]))
+            raise ModelError(f"{folder}: {len(names)} weights are missing or misshapen in the files, first {names[0]}")
     model.train(False).requires_grad_(False).to(device)
     attention = PagedAttention()
     attention.attach(model)

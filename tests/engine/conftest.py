@@ -1,22 +1,22 @@
-"""Fixtures of the engine tests: a minimal frontend and mock engines started as processes."""
+"""Fixtures of the engine tests: a minimal frontend, engines started as processes, tiny models made on the fly."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.engine.wire_frontend import WireFrontend
+
+# Before anything imports torch: its idle threads must not burn the cores that other tests need.
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
 ROOT = Path(__file__).resolve().parents[2]
-for folder in (ROOT, Path(__file__).resolve().parent):
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-
-from wire_frontend import WireFrontend  # noqa: E402 - needs the path above
-
-StartMock = Callable[..., "subprocess.Popen[bytes]"]
+Spawn = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -27,13 +27,13 @@ def frontend(tmp_path: Path) -> Iterator[WireFrontend]:
 
 
 @pytest.fixture
-def spawn(frontend: WireFrontend) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start `python -m MODULE ARGS --handshake <frontend>`; whatever still runs at the end is killed."""
-    started: list[subprocess.Popen[bytes]] = []
+def spawn(frontend: WireFrontend, tmp_path: Path) -> Iterator[Spawn]:
+    """Start `python -m MODULE ARGS --handshake <frontend>`; stderr is a pipe. What still runs at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
 
-    def start(module: str, *args: str, **more: object) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-W", "error", "-m", module, *args, "--handshake", frontend.handshake_address]
-        process = subprocess.Popen(command, cwd=ROOT, **more)  # type: ignore[call-overload]
+    def start(module: str, *args: object, handshake: str = frontend.handshake_address) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", module, *map(str, args), "--handshake", handshake]
+        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process
 
@@ -41,7 +41,20 @@ def spawn(frontend: WireFrontend) -> Iterator[Callable[..., subprocess.Popen[byt
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.wait()
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+        process.communicate()
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Folder of a random model, made once per (architecture, options): `tiny_model("llama", num_hidden_layers=3)`."""
+    made: dict[Any, Path] = {}
+
+    def make(kind: str, **options: Any) -> Path:
+        from tests.engine.tiny import save_tiny  # noqa: PLC0415 - torch only for those who ask
+
+        key = (kind, tuple(sorted(options.items())))
+        if key not in made:
+            made[key] = save_tiny(kind, tmp_path_factory.mktemp(kind), **options)
+        return made[key]
+
+    return make
