@@ -122,6 +122,13 @@ class Connection:
         pairs = [line.partition(":") for line in lines[1:]]
         return int(status), [(name.lower(), value.strip()) for name, _, value in pairs]
 
+    def response_body(self) -> bytes:
+        """The rest of a chunked body whose head has been read."""
+        body = b""
+        while piece := self.piece():
+            body += piece
+        return body
+
     def piece(self) -> bytes:
         """The next chunk of a chunked body, b"" at its end."""
         size = int(self._until(b"\r\n"), 16)

@@ -42,10 +42,12 @@ class Server:
         mock: MockEngine | None = None,
         env: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
+        program: Sequence[str] = (str(FASTFRONT),),
     ) -> None:
+        """`prefix` comes before the program on the command line, `program` stands for `fastfront`."""
         self.mock = mock
         self._log_path = folder / "server.log"
-        command = [*prefix, str(FASTFRONT), "serve", str(model), "--port", "0", "--host", "127.0.0.1", *flags]
+        command = [*prefix, *program, "serve", str(model), "--port", "0", "--host", "127.0.0.1", *flags]
         if mock is not None:
             command += ["--engine", "mock", "--engine-args", shlex.join(mock.args)]
         with self._log_path.open("ab") as log:
@@ -96,6 +98,12 @@ class Server:
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
+
+    def exits(self, timeout_s: float = 20.0) -> int:
+        """Waits for the server to leave by itself, with all its processes; the exit status."""
+        status = self.wait_exit(timeout_s)
+        wait_gone(self.pid)
+        return status
 
     def engine_pids(self) -> list[int]:
         """Processes besides the frontend itself."""
