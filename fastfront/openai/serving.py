@@ -14,6 +14,7 @@ from fastfront.errors import SetupError
 from fastfront.openai.sampling import SamplingDefaults, StopTokens, sampling_defaults
 from fastfront.render.chat import ChatRenderer
 from fastfront.render.model_info import ModelInfo, load_model_info, read_json
+from fastfront.render.segments import SegmentEncoder
 from fastfront.render.tokenizer import TextTokenizer, load_tokenizer
 
 _LARGEST_BELIEVED_LENGTH = 2**30  # some tokenizer configurations say 1e30 for "no limit"
@@ -34,6 +35,7 @@ class Serving:
     vocab_size: int
     max_prompt_token_id: int
     tokenizer: TextTokenizer
+    segments: SegmentEncoder
     chat: ChatRenderer
     defaults: SamplingDefaults
     stops: StopTokens
@@ -60,6 +62,13 @@ def build_serving(config: ServeConfig) -> Serving:
     tokenizer = load_tokenizer(config.tokenizer or config.model_path)
     vocab_size = info.vocab_size or tokenizer.max_token_id + 1
     generation, caps = _generation_config(config, info)
+    chat = ChatRenderer.build(
+        config.model_path,
+        tokenizer,
+        config.chat_template,
+        config.chat_template_content_format,
+        config.default_chat_template_kwargs,
+    )
     return Serving(
         model=config.served_model_name[0],
         model_names=frozenset(config.served_model_name),
@@ -69,13 +78,8 @@ def build_serving(config: ServeConfig) -> Serving:
         vocab_size=vocab_size,
         max_prompt_token_id=max(tokenizer.max_token_id, vocab_size - 1),
         tokenizer=tokenizer,
-        chat=ChatRenderer.build(
-            config.model_path,
-            tokenizer,
-            config.chat_template,
-            config.chat_template_content_format,
-            config.default_chat_template_kwargs,
-        ),
+        segments=SegmentEncoder(tokenizer, (*chat.sources(), *_texts(tokenizer.special_tokens))),
+        chat=chat,
         defaults=sampling_defaults(generation, caps),
         stops=StopTokens(tokenizer.eos_token_id, info.eos_token_ids),
         response_role=config.response_role,
@@ -84,6 +88,10 @@ def build_serving(config: ServeConfig) -> Serving:
         data_parallel_size=config.data_parallel_size,
         limits=config.limits,
     )
+
+
+def _texts(values: Mapping[str, object]) -> list[str]:
+    return [value for value in values.values() if isinstance(value, str)]
 
 
 def _generation_config(config: ServeConfig, info: ModelInfo) -> tuple[Mapping[str, Any], bool]:

@@ -60,6 +60,10 @@ class ChatRenderer:
         default = compiled.get("default")
         return cls(default, compiled.get("tool_use", default), tokenizer.special_tokens, content_format, default_kwargs)
 
+    def sources(self) -> list[str]:
+        """The texts of the model's templates."""
+        return [template.source for template in (self.default, self._tool_use) if template is not None]
+
     def template_for(self, tools: bool, given: str | None) -> ChatTemplate:
         """The template of a request; `given` is the one it brought, already known to be trusted. Raises ApiError."""
         if given is not None:

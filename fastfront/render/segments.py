@@ -1,0 +1,136 @@
+"""Encoding chats piece by piece, so that what was tokenized for an earlier request is not tokenized again.
+
+A tokenizer cuts a text at its special tokens first and works on each piece by itself. Pieces repeat: the system
+prompt in every request, a chat's earlier turns in each of its later ones. Their ids are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from fastfront.render.tokenizer import TextTokenizer
+
+_MAX_PIECE_CHARS = 1 << 16
+_GENERATION_BYTES = 4 << 20
+_ENTRY_BYTES = 256  # of a dictionary entry with its two objects, besides what they hold
+# Pre-tokenizers that treat a piece alike wherever it stands in the text.
+_LOCAL = frozenset({"ByteLevel", "Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit", "BertPreTokenizer"})
+
+
+class SegmentEncoder:
+    """Encodes texts without tokens around them: always the ids that `TextTokenizer.encode(text, False)` gives.
+
+    Shared by all request threads. Two generations of kept pieces: what is used moves to the younger, and when that is
+    full the older is dropped; both attributes are replaced under the lock and read without it.
+    """
+
+    __slots__ = ("_encode_pieces", "_filled_bytes", "_ids", "_lock", "_old", "_plain", "_split", "_young", "marks")
+
+    def __init__(self, tokenizer: TextTokenizer, texts: Iterable[str]) -> None:
+        """Cut at those special tokens that occur in one of the texts (the chat template's, say)."""
+        # Requests run in parallel as it is; the library would start threads of its own for every batch.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        self._plain = tokenizer
+        self._encode_pieces = tokenizer.raw.encode_batch_fast
+        self._young: dict[str, array[int]] = {}
+        self._old: dict[str, array[int]] = {}
+        self._filled_bytes = 0
+        self._lock = threading.Lock()
+        self._ids = cutting_tokens(tokenizer.raw, texts)
+        self._split = re.compile("(" + "|".join(map(re.escape, self._ids)) + ")" if self._ids else "(?!)").split
+        if self._ids and not self._agrees():
+            self._ids = {}
+        self.marks = frozenset(self._ids)
+
+    def encode(self, text: str) -> list[int]:
+        """The text's token ids."""
+        if not self._ids:
+            return self._plain.encode(text, False)
+        pieces = self._split(text)
+        if len(pieces) == 1:
+            return self._plain.encode(text, False)
+        young, ids, out = self._young, self._ids, list[int]()
+        at_mark = False
+        for piece in pieces:
+            if at_mark:
+                out.append(ids[piece])
+            elif piece:
+                kept = young.get(piece)
+                out += self._fetch(piece) if kept is None else kept.tolist()
+            at_mark = not at_mark
+        return out
+
+    def _fetch(self, piece: str) -> list[int]:
+        """Ids of a piece that is not in the younger generation."""
+        kept = self._old.get(piece)
+        if kept is None:
+            found: list[int] = self._encode_pieces([piece], add_special_tokens=False)[0].ids
+            if len(piece) > _MAX_PIECE_CHARS:
+                return found
+            kept = array("I", found)
+        else:
+            found = kept.tolist()
+        with self._lock:
+            if piece not in self._young:
+                self._filled_bytes += len(piece) + len(kept) * kept.itemsize + _ENTRY_BYTES
+                if self._filled_bytes > _GENERATION_BYTES:
+                    self._old, self._young, self._filled_bytes = self._young, {}, 0
+                self._young[piece] = kept
+        return found
+
+    def _agrees(self) -> bool:
+        """Whether a text full of borders is encoded alike in pieces and as a whole."""
+        text = "".join(f"{mark}a {mark} b\n{mark}\n\n{mark}C, d {mark}" for mark in self._ids) + " end"
+        return self.encode(text) == self._plain.encode(text, False)
+
+
+def cutting_tokens(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]:
+    """The special tokens in the texts at which any text can be cut without changing its ids.
+
+    None if the tokenizer's work on a piece depends on what stands before it.
+    """
+    if not _is_local(_state(tokenizer.pre_tokenizer)):
+        return {}
+    added: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
+    every = [token.content for token in added.values()]
+    sources = list(texts)
+    found: dict[str, int] = {}
+    for number, token in added.items():
+        if not token.special or token.lstrip or token.rstrip or token.single_word:
+            continue
+        if token.normalized and tokenizer.normalizer is not None:
+            continue
+        if any(token.content in source for source in sources) and not _overlaps(token.content, every):
+            found[token.content] = number
+    return found
+
+
+def _overlaps(mark: str, tokens: Iterable[str]) -> bool:
+    """Whether the mark and another token can share characters of a text."""
+    heads = tuple(mark[:end] for end in range(1, len(mark)))
+    tails = tuple(mark[start:] for start in range(1, len(mark)))
+    return any(
+        token != mark and (mark in token or token in mark or token.endswith(heads) or token.startswith(tails))
+        for token in tokens
+    )
+
+
+def _state(component: Any) -> dict[str, Any]:
+    return {} if component is None else json.loads(component.__getstate__())
+
+
+def _is_local(state: dict[str, Any]) -> bool:
+    kind = state.get("type")
+    if kind == "Sequence":
+        return all(_is_local(part) for part in state["pretokenizers"])
+    if kind == "Metaspace":
+        return state.get("prepend_scheme") in ("always", "never")
+    return kind is None or kind in _LOCAL
