@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,21 @@ EOS = 2
 TOKENS = 16
 TOKENS_ALONE = 8
 OPENINGS = [
-    "The capital of France is", "Once upon a time", "def fibonacci(n):", "Water boils at", "To be or not to be,",
-    "The three primary colours are", "My favourite book is", "In 1969,", "The best way to learn", "Photosynthesis is",
-    "A recipe for bread:", "Dear Sir or Madam,", "1, 2, 3, 4,", "The quick brown fox", "Roses are red,",
-    "import numpy as np\n", "The meaning of life", "Breaking news:", "Q: What is 2 + 2?\nA:", "She opened the door and",
-    "The Pythagorean theorem", "Here is a haiku:", "Bonjour,", "<html>", "The mitochondria is",
+    "The capital of France is", "Once upon a time", "def fibonacci(n):", "Water boils at",
+    "To be or not to be,", "The three primary colours are", "My favourite book is", "In 1969,",
+    "The best way to learn", "Photosynthesis is", "A recipe for bread:", "Dear Sir or Madam,", "1, 2, 3, 4,",
+    "The quick brown fox", "Roses are red,", "import numpy as np\n", "The meaning of life", "Breaking news:",
+    "Q: What is 2 + 2?\nA:", "She opened the door and", "The Pythagorean theorem", "Here is a haiku:",
+    "Bonjour,", "<html>", "The mitochondria is",
 ]  # fmt: skip
 QUESTIONS = [
-    "What is gravity?", "Name three fruits.", "Who wrote Hamlet?", "Say hello in Spanish.", "How do I boil an egg?",
-    "What is the largest planet?", "Write a short poem about rain.", "Count to five.", "What is Python?", "Why is the sky blue?",
-    "Tell me a joke.", "What is 7 times 8?", "Explain photosynthesis.", "Give me a name for a cat.", "What is the speed of light?",
-    "List the days of the week.", "How old is the universe?", "What do bees make?", "Translate 'cat' to French.", "Who are you?",
-    "What is a prime number?", "Is water wet?", "Recommend a book.", "How far is the moon?", "What is democracy?",
+    "What is gravity?", "Name three fruits.", "Who wrote Hamlet?", "Say hello in Spanish.",
+    "How do I boil an egg?", "What is the largest planet?", "Write a short poem about rain.",
+    "Count to five.", "What is Python?", "Why is the sky blue?", "Tell me a joke.", "What is 7 times 8?",
+    "Explain photosynthesis.", "Give me a name for a cat.", "What is the speed of light?",
+    "List the days of the week.", "How old is the universe?", "What do bees make?",
+    "Translate 'cat' to French.", "Who are you?", "What is a prime number?", "Is water wet?",
+    "Recommend a book.", "How far is the moon?", "What is democracy?",
 ]  # fmt: skip
 
 
@@ -65,10 +67,10 @@ def ask(frontend: WireFrontend, name: str, prompt: list[int], tokens: int) -> An
 
 
 @pytest.fixture
-def engine(frontend: WireFrontend, spawn: Spawn, prompts: list[list[int]]) -> Iterator[WireFrontend]:
+def engine(frontend: WireFrontend, spawn: Spawn, prompts: list[list[int]]) -> WireFrontend:
     spawn("engine", FOLDER, "--headless")
     frontend.accept()
-    yield frontend
+    return frontend
 
 
 def test_greedy_text_equals_generate(engine: WireFrontend, prompts: list[list[int]], expected: list[list[int]]) -> None:

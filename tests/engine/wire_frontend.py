@@ -11,6 +11,30 @@ import msgspec
 import zmq
 
 WAIT_S = 60.0
+ADD_FIELDS = [
+    "request_id",
+    "prompt_token_ids",
+    "mm_features",
+    "sampling_params",
+    "pooling_params",
+    "arrival_time",
+    "lora_request",
+    "cache_salt",
+    "data_parallel_rank",
+    "prompt_embeds",
+    "prompt_is_token_ids",
+    "client_index",
+    "current_wave",
+    "priority",
+    "trace_headers",
+    "resumable",
+    "external_req_id",
+    "reasoning_ended",
+    "reasoning_parser_kwargs",
+    "abort_immediately",
+    "session_id",
+    "kv_hints",
+]
 
 
 @dataclass
@@ -96,14 +120,10 @@ class WireFrontend:
         **fields: Any,
     ) -> Answer:
         """Send an ADD of all 22 elements; `fields` sets some by name."""
-        body: dict[str, Any] = {
-            "request_id": request_id, "prompt_token_ids": prompt, "mm_features": None,
-            "sampling_params": {} if params is None else params, "pooling_params": None, "arrival_time": time.time(),
-            "lora_request": None, "cache_salt": None, "data_parallel_rank": None, "prompt_embeds": None,
-            "prompt_is_token_ids": None, "client_index": client, "current_wave": 0, "priority": 0,
-            "trace_headers": None, "resumable": False, "external_req_id": None, "reasoning_ended": None, "reasoning_parser_kwargs": None,
-            "abort_immediately": False, "session_id": None, "kv_hints": None,
-        }  # fmt: skip
+        body: dict[str, Any] = dict.fromkeys(ADD_FIELDS)
+        body.update(request_id=request_id, prompt_token_ids=prompt, sampling_params={} if params is None else params)
+        body.update(arrival_time=time.time(), client_index=client, current_wave=0, priority=0)
+        body.update(resumable=False, abort_immediately=False)
         assert fields.keys() <= body.keys()
         body.update(fields)
         self.answers[request_id] = Answer()
