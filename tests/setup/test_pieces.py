@@ -2,6 +2,7 @@
 
 import ast
 import io
+import os
 import sys
 import tarfile
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from tools.checks import parts
-from tools.setup import debian, machine, model, npm_tokenizers, tokenizers_wheel, uv
+from tools.setup import bytecode, debian, machine, model, npm_tokenizers, tokenizers_wheel, uv
 from tools.setup.paths import find_paths
+from tools.setup.plan import Context
 from tools.setup.run import StepFailed
+from tools.setup.stamps import record
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -175,3 +178,13 @@ def test_setup_needs_only_python_39_and_its_standard_library(path: Path) -> None
         )
     }
     assert imported - sys.stdlib_module_names <= {"tools"}
+
+
+def test_bytecode_is_stale_when_a_source_changes(context: Context) -> None:
+    source = context.paths.root / "fastfront" / "module.py"
+    source.parent.mkdir()
+    source.write_text("x = 1\n")
+    record(*bytecode._stamp(context))
+    assert bytecode.bytecode_ready(context)
+    os.utime(source, ns=(1, 1))
+    assert not bytecode.bytecode_ready(context)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tools.setup.interpreter import Found, probe
 from tools.setup.plan import Context
-from tools.setup.run import StepFailed, output_of
+from tools.setup.run import Command, StepFailed, output_of
 from tools.setup.stamps import digest, is_current, record
 from tools.setup.uv import uv_command
 
@@ -22,9 +22,13 @@ _FILES = ("engine.txt", "engine-dev.txt")
 # Newest well-supported first; 3.14 last, because wheels for it come late.
 _VERSIONS = ("3.12", "3.13", "3.11", "3.14")
 _ADVICE = "Check that the package index can be reached (pip's or uv's settings are used), then run this again."
+_FIRST_IMPORT = (
+    "import gguf, msgspec, orjson, safetensors.torch, setproctitle, torch, zmq; "
+    "from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM"
+)
+_IMPORT_ADVICE = "The installed packages do not work together: delete .venv-engine, then run this again."
 _PYTHON_ADVICE = (
-    "Install an ordinary CPython 3.11 to 3.14 with its venv support, or name one by FASTFRONT_ENGINE_PYTHON, "
-    "then run this again."
+    "Install an ordinary CPython 3.11 to 3.14 with its venv support, or name one by FASTFRONT_ENGINE_PYTHON, then run this again."
 )
 
 
@@ -113,4 +117,10 @@ def make_engine_env(context: Context) -> None:
     if not site:
         raise StepFailed(f"{venv}/bin/python does not run", _PYTHON_ADVICE)
     (Path(site) / "fastfront_root.pth").write_text(f"{context.paths.root}\n", encoding="utf-8")
+    console.note("first import, which compiles what engines load")
+    context.log_name = "engine-import"
+    # Bytecode is wanted here even where the machine's settings keep Python from writing it: without it every engine
+    # start would compile torch and transformers again, about ten seconds.
+    env = {"PYTHONDONTWRITEBYTECODE": ""}
+    context.run(Command([f"{venv}/bin/python", "-c", _FIRST_IMPORT], _IMPORT_ADVICE, env=env))
     record(stamp, inputs)

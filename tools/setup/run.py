@@ -112,9 +112,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 def output_of(argv: Sequence[str], timeout_s: float = 20.0) -> str | None:
     """Standard output of a quick query, stripped; None when it cannot be run, fails or takes too long."""
     try:
-        done = subprocess.run(
-            list(argv), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=True
-        )
+        done = subprocess.run(list(argv), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tools.setup.bytecode import bytecode_ready, make_bytecode
 from tools.setup.engine_env import engine_env_ready, make_engine_env
 from tools.setup.frontend_env import frontend_env_ready, make_frontend_env, make_project, project_ready
 from tools.setup.interpreter import choose_installed, interpreter_ready, make_interpreter
@@ -36,11 +37,12 @@ _FRONTEND = (
     Step("frontend-env", "frontend environment (.venv)", frontend_env_ready, make_frontend_env),
     Step("project", "native extensions", project_ready, make_project),
 )
-_ENGINE = (Step("engine-env", "engine environment (.venv-engine)", engine_env_ready, make_engine_env),)
+_ENGINE = Step("engine-env", "engine environment (.venv-engine)", engine_env_ready, make_engine_env)
 _MODEL = Step("model", "model smollm2", model_ready, make_model)
+_BYTECODE = Step("bytecode", "bytecode of the project", bytecode_ready, make_bytecode)
 _TOKENIZERS = Step("test-tokenizers", "tokenizers for the tests", tokenizers_ready, make_tokenizers)
 
-SETUP = (_CHECK, _UV, *_FRONTEND, *_ENGINE, _MODEL)
+SETUP = (_CHECK, _UV, *_FRONTEND, _ENGINE, _MODEL, _BYTECODE)
 TEST = (*SETUP, _TOKENIZERS)
 TARGETS: dict[str, tuple[Step, ...]] = {
     "setup": SETUP,
