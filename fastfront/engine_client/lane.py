@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,7 @@ from fastfront.engine_client.handshake import LaneSockets
 ADD, ABORT = b"\x00", b"\x01"
 ENGINE_DEAD = b"ENGINE_CORE_DEAD"
 NO_REQUESTS = packb([])
+PROBE_DELAYS_S = (0.0, 0.01, 0.1, 1.0)
 log = logging.getLogger("fastfront.lane")
 
 
@@ -46,6 +48,7 @@ class Lane:
         self._inbox: deque[Call | Callable[[], None]] = deque()
         self._sleeping = False
         self._stop = False
+        self._probes: list[float] = []  # times of the probes that a lost connection calls for, in order
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name=f"lane-{index}", daemon=True)
         self._monitor = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -100,6 +103,11 @@ class Lane:
                 self._receive()
             self._submit()
             if self._monitor in ready:
+                self._monitor.recv_multipart()
+                now = time.monotonic()
+                self._probes = [now + delay for delay in PROBE_DELAYS_S]
+            if self._probes and self._probes[0] <= time.monotonic():
+                del self._probes[0]
                 self._probe_engines()
             if self._router in ready:
                 self._drain_router()
@@ -107,6 +115,12 @@ class Lane:
             if self.pump.finished_engines:
                 self._balancer.finished(self.pump.finished_engines)
                 self.pump.finished_engines.clear()
+
+    def _patience_ms(self) -> int:
+        """How long the lane may sleep: not at all with something in the inbox, until the next probe, or for ever (-1)."""
+        if self._inbox or not self._settle():
+            return 0
+        return max(1, int((self._probes[0] - time.monotonic()) * 1000)) if self._probes else -1
 
     def _settle(self) -> bool:
         """Says that the lane is about to sleep; False if something came in meanwhile.
@@ -119,11 +133,9 @@ class Lane:
         return not self._inbox
 
     def _receive(self) -> None:
-        while True:
-            try:
-                frame = self._pull.recv_multipart(zmq.NOBLOCK, copy=False)[0]
-            except zmq.Again:
-                return
+        pull = self._pull
+        while readable(pull):
+            frame = pull.recv_multipart(zmq.NOBLOCK, copy=False)[0]
             message = frame.buffer
             if len(message) == len(ENGINE_DEAD) and bytes(message) == ENGINE_DEAD:
                 self._on_engine_dead(-1, "an engine reported a fatal error and stopped")
@@ -168,7 +180,9 @@ class Lane:
 
     def _send(self, engine: int, kind: bytes, payload: bytes) -> bool:
         try:
-            self._router.send_multipart((engine.to_bytes(2, "little"), kind, payload))
+            self._router.send(engine.to_bytes(2, "little"), zmq.SNDMORE)
+            self._router.send(kind, zmq.SNDMORE)
+            self._router.send(payload)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -181,15 +195,19 @@ class Lane:
             self._send(engine, ABORT, payload)
 
     def _probe_engines(self) -> None:
-        """Some engine's connection has gone: finds out which by sending each an empty ABORT."""
-        self._monitor.recv_multipart()
+        """Some engine's connection has gone: finds out which by sending each an empty ABORT.
+
+        The event comes before the socket knows, hence several probes: one that is too early finds nothing.
+        """
         for engine in range(len(self._balancer.in_flight)):
             self._send(engine, ABORT, NO_REQUESTS)
 
     def _drain_router(self) -> None:
         """Engines say nothing here after their ready payload; reading keeps the socket's peers up to date."""
-        while True:
-            try:
-                self._router.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        while readable(self._router):
+            self._router.recv_multipart(zmq.NOBLOCK)
+
+
+def readable(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a receive would succeed: cheaper than trying and catching zmq.Again."""
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
