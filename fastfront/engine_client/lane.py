@@ -95,7 +95,7 @@ class Lane:
     def _loop(self) -> None:
         watched = [(self._pull, zmq.POLLIN), (self._router, zmq.POLLIN), (self._monitor, zmq.POLLIN), (self._wake_fd, zmq.POLLIN)]
         while not self._stop:
-            ready: dict[Any, int] = dict(zmq.zmq_poll(watched, 0 if self._inbox else -1 if self._settle() else 0))
+            ready: dict[Any, int] = dict(zmq.zmq_poll(watched, self._patience_ms()))
             self._sleeping = False
             if self._wake_fd in ready:
                 os.eventfd_read(self._wake_fd)
