@@ -48,6 +48,7 @@ class FrontendLink:
         self._handshake.connect(handshake)
         self._send_status("HELLO")
         if not self._handshake.poll(int(timeout_s * 1000)):
+            self._handshake.close(linger=0)
             raise HandshakeError(f"no answer from a frontend at {handshake} within {timeout_s:.0f} s")
         try:
             init = self._codec.decode_init(self._handshake.recv())

@@ -61,9 +61,10 @@ def load(folder: str, dtype: torch.dtype, device: torch.device) -> tuple[Any, Pa
     if not any(Path(folder).glob("*.safetensors")):
         raise ModelError(f"{folder}: no .safetensors file")
     try:
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, attn_implementation=NAME, local_files_only=True, output_loading_info=True
         )
+        model, info = loaded
     except Exception as error:  # Whatever a broken file makes the libraries raise, the folder is at fault.
         raise ModelError(f"{folder}: cannot load the weights: {type(error).__name__}: {error}") from error
     for problem in ("missing_keys", "mismatched_keys"):

@@ -12,28 +12,10 @@ import zmq
 
 WAIT_S = 60.0
 ADD_FIELDS = [
-    "request_id",
-    "prompt_token_ids",
-    "mm_features",
-    "sampling_params",
-    "pooling_params",
-    "arrival_time",
-    "lora_request",
-    "cache_salt",
-    "data_parallel_rank",
-    "prompt_embeds",
-    "prompt_is_token_ids",
-    "client_index",
-    "current_wave",
-    "priority",
-    "trace_headers",
-    "resumable",
-    "external_req_id",
-    "reasoning_ended",
-    "reasoning_parser_kwargs",
-    "abort_immediately",
-    "session_id",
-    "kv_hints",
+    *("request_id", "prompt_token_ids", "mm_features", "sampling_params", "pooling_params", "arrival_time"),
+    *("lora_request", "cache_salt", "data_parallel_rank", "prompt_embeds", "prompt_is_token_ids", "client_index"),
+    *("current_wave", "priority", "trace_headers", "resumable", "external_req_id", "reasoning_ended"),
+    *("reasoning_parser_kwargs", "abort_immediately", "session_id", "kv_hints"),
 ]
 
 

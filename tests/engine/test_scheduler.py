@@ -1,0 +1,295 @@
+"""Properties of the scheduler and of block accounting, with a stand-in for the model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from engine.executor.plan import StepPlan
+from engine.kv_cache.manager import KvCacheManager
+from engine.kv_cache.pool import BlockPool
+from engine.protocol import FinishReason, SamplingParams
+from engine.scheduler.request import Request, State
+from engine.scheduler.scheduler import Limits, Outcome, Scheduler
+from engine.scheduler.stop import check_stop, repeats
+
+EOS = 2
+
+
+def make_request(name: str, prompt: list[int], max_tokens: int = 16, **params: object) -> Request:
+    return Request(name, 0, prompt, SamplingParams(max_tokens=max_tokens, **params), max_tokens)  # type: ignore[arg-type]
+
+
+def fake_token(tokens: list[int]) -> int:
+    """A deterministic next token: what comes out must not depend on how the work was cut into steps."""
+    return hash(tuple(tokens)) % 1000 + 10
+
+
+class FakeWorker:
+    """Checks what a real worker relies on, and samples `fake_token`."""
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.cache: dict[tuple[int, int], tuple[str, int, int]] = {}
+        self.known: dict[str, list[int]] = {}
+
+    def execute(self, plan: StepPlan) -> dict[str, int]:
+        for name in plan.gone:
+            self.known.pop(name, None)
+        for new in plan.new:
+            assert new.request_id not in self.known
+            self.known[new.request_id] = list(new.tokens)
+        used: set[int] = set()
+        sampled = {}
+        for step in plan.steps:
+            own = set(step.blocks)
+            assert len(own) == len(step.blocks)
+            assert not own & used, "a block in two tables"
+            assert 0 not in own, "the null block in a table"
+            used |= own
+            for offset, token in enumerate(step.tokens):
+                place = step.start + offset
+                slot = (step.blocks[place // self.block_size], place % self.block_size)
+                self.cache[slot] = (step.request_id, place, token)
+            end = step.start + len(step.tokens)
+            context = []
+            for place in range(end):
+                name, where, token = self.cache[step.blocks[place // self.block_size], place % self.block_size]
+                assert (name, where) == (step.request_id, place), "another sequence's KV"
+                context.append(token)
+            if step.samples:
+                assert context == self.known[step.request_id]
+                token = fake_token(context)
+                self.known[step.request_id].append(token)
+                sampled[step.request_id] = token
+        return sampled
+
+
+def expected(prompt: list[int], count: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(fake_token(tokens))
+    return tokens[len(prompt) :]
+
+
+class Engine(RuleBasedStateMachine):
+    """Random add / abort / step; every request gets its own tokens, blocks never leak, budgets hold."""
+
+    @initialize(
+        seqs=st.integers(1, 6), budget=st.integers(6, 20), blocks=st.integers(8, 24), block_size=st.sampled_from([1, 2, 4])
+    )
+    def start(self, seqs: int, budget: int, blocks: int, block_size: int) -> None:
+        self.limits = Limits(seqs, budget, min(blocks * block_size, 24))
+        self.scheduler = Scheduler(self.limits, KvCacheManager(blocks, block_size))
+        self.worker = FakeWorker(block_size)
+        self.blocks = blocks
+        self.count = 0
+        self.live: dict[str, tuple[list[int], int, list[int]]] = {}
+
+    @rule(length=st.integers(1, 24), max_tokens=st.integers(1, 12))
+    def add(self, length: int, max_tokens: int) -> None:
+        prompt = [self.count * 7 + i for i in range(min(length, self.limits.max_model_len))]
+        name = f"r{self.count}"
+        self.count += 1
+        self.live[name] = (prompt, max_tokens, [])
+        self.scheduler.add(make_request(name, prompt, max_tokens))
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.live)))
+        assert self.scheduler.abort(name) is not None
+        assert self.scheduler.abort(name) is None
+        del self.live[name]
+
+    @rule()
+    def step(self) -> None:
+        plan = self.scheduler.schedule()
+        assert plan.num_tokens <= self.limits.max_num_batched_tokens
+        assert len(plan.steps) <= self.limits.max_num_seqs
+        assert bool(plan.steps) == bool(self.live), "live requests, but nothing to do"
+        for outcome in self.scheduler.update(plan, self.worker.execute(plan)):
+            self.take(outcome)
+
+    def take(self, outcome: Outcome) -> None:
+        name = outcome.request.request_id
+        prompt, max_tokens, tokens = self.live[name]
+        tokens.append(outcome.token)
+        if outcome.stop is not None:
+            assert outcome.stop.finish is FinishReason.LENGTH
+            count = min(max_tokens, self.limits.max_model_len - len(prompt)) or 1
+            assert tokens == expected(prompt, count)
+            del self.live[name]
+
+    @invariant()
+    def blocks_are_accounted_for(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        scheduler = self.scheduler
+        held = sum(len(scheduler.cache.table(r.request_id)) for r in scheduler.running)
+        assert held + scheduler.cache.free_blocks == self.blocks
+        assert len(scheduler.running) <= self.limits.max_num_seqs
+        assert {r.request_id for r in scheduler.live()} == set(self.live)
+
+    def teardown(self) -> None:
+        if hasattr(self, "scheduler"):
+            for _ in range(10_000):
+                if not self.live:
+                    break
+                self.step()
+            assert not self.live, "starvation"
+            assert self.scheduler.cache.free_blocks == self.blocks
+
+
+TestEngine = Engine.TestCase
+TestEngine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def run(scheduler: Scheduler, block_size: int) -> list[list[str]]:
+    """Step until all is done; request ids by step."""
+    worker = FakeWorker(block_size)
+    history = []
+    while scheduler.has_work:
+        plan = scheduler.schedule()
+        history.append([step.request_id for step in plan.steps])
+        scheduler.update(plan, worker.execute(plan))
+    return history
+
+
+def test_first_come_first_served() -> None:
+    scheduler = Scheduler(Limits(2, 16, 32), KvCacheManager(32, 4))
+    for name in "abcd":
+        scheduler.add(make_request(name, [1, 2, 3], max_tokens=2))
+    assert run(scheduler, 4) == [["a", "b"], ["a", "b"], ["c", "d"], ["c", "d"]]
+
+
+def test_a_long_prompt_is_computed_in_chunks_beside_running_requests() -> None:
+    scheduler = Scheduler(Limits(4, 8, 64), KvCacheManager(32, 4))
+    worker = FakeWorker(4)
+    scheduler.add(make_request("short", [1, 2], max_tokens=6))
+    scheduler.add(make_request("long", list(range(20)), max_tokens=1))
+    sizes = []
+    while scheduler.has_work:
+        plan = scheduler.schedule()
+        sizes.append({step.request_id: len(step.tokens) for step in plan.steps})
+        scheduler.update(plan, worker.execute(plan))
+    assert sizes == [
+        {"short": 2, "long": 6},
+        {"short": 1, "long": 7},
+        {"short": 1, "long": 7},
+        {"short": 1},
+        {"short": 1},
+        {"short": 1},
+    ]
+
+
+def test_the_youngest_is_preempted_and_goes_first_afterwards() -> None:
+    scheduler = Scheduler(Limits(4, 64, 16), KvCacheManager(4, 4))
+    for name in "abc":
+        scheduler.add(make_request(name, [1, 2, 3, 4], max_tokens=8))
+    history = run(scheduler, 4)
+    assert scheduler.num_preemptions > 0
+    assert history[0] == ["a", "b", "c"]
+    finished = [max(i for i, step in enumerate(history) if name in step) for name in "abc"]
+    assert finished == sorted(finished)
+
+
+def test_a_cache_that_cannot_hold_one_sequence_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_model_len 17"):
+        Scheduler(Limits(1, 8, 17), KvCacheManager(4, 4))
+
+
+def test_usage_is_the_share_of_blocks() -> None:
+    scheduler = Scheduler(Limits(4, 64, 16), KvCacheManager(8, 4))
+    scheduler.add(make_request("a", [1] * 8, max_tokens=1))
+    scheduler.schedule()
+    assert scheduler.cache.usage == 0.25
+
+
+def test_an_aborted_request_gets_no_token_from_the_step_under_way() -> None:
+    scheduler = Scheduler(Limits(4, 64, 16), KvCacheManager(8, 4))
+    scheduler.add(make_request("a", [1], max_tokens=4))
+    plan = scheduler.schedule()
+    request = scheduler.abort("a")
+    assert request is not None
+    assert request.state is State.FINISHED
+    assert scheduler.update(plan, {"a": 5}) == []
+    assert scheduler.schedule().gone == ["a"]
+
+
+STOPS: list[tuple[int, dict[str, object], tuple[FinishReason, object] | None]] = [
+    (EOS, {"eos_token_id": EOS}, (FinishReason.STOP, None)),
+    (EOS, {"eos_token_id": EOS, "stop_token_ids": [EOS]}, (FinishReason.STOP, None)),
+    (7, {"eos_token_id": EOS, "stop_token_ids": [7]}, (FinishReason.STOP, 7)),
+    (EOS, {}, None),
+    (7, {"stop_token_ids": [7], "max_tokens": 1}, (FinishReason.STOP, 7)),
+    (9, {"max_tokens": 1}, (FinishReason.LENGTH, None)),
+    (9, {"max_tokens": 2}, None),
+    (7, {"stop_token_ids": [7], "min_tokens": 5}, (FinishReason.STOP, 7)),
+]
+
+
+@pytest.mark.parametrize(("token", "params", "stop"), STOPS)
+def test_stop_rules(token: int, params: dict[str, object], stop: tuple[FinishReason, object] | None) -> None:
+    request = make_request("r", [1, 2], **{"max_tokens": 16, **params})  # type: ignore[arg-type]
+    request.tokens.append(token)
+    assert check_stop(request, 100) == stop
+
+
+def test_the_model_length_stops() -> None:
+    request = make_request("r", [1, 2], max_tokens=16)
+    request.tokens.append(5)
+    assert check_stop(request, 3) == (FinishReason.LENGTH, None)
+
+
+REPEATS: list[tuple[list[int], dict[str, int], bool]] = [
+    ([1, 2, 1, 2, 1, 2], {"max_pattern_size": 2, "min_pattern_size": 1, "min_count": 3}, True),
+    ([1, 2, 1, 2, 1, 2], {"max_pattern_size": 1, "min_pattern_size": 1, "min_count": 3}, False),
+    ([9, 4, 4, 4], {"max_pattern_size": 3, "min_pattern_size": 1, "min_count": 3}, True),
+    ([4, 4, 4], {"max_pattern_size": 3, "min_pattern_size": 2, "min_count": 3}, False),
+    ([4, 4], {"max_pattern_size": 3, "min_count": 3}, False),
+    ([4, 4], {}, False),
+]
+
+
+@pytest.mark.parametrize(("tokens", "detection", "found"), REPEATS)
+def test_repetition(tokens: list[int], detection: dict[str, int], found: bool) -> None:
+    assert repeats(tokens, detection) is found
+
+
+def test_repetition_waits_for_min_tokens() -> None:
+    detection = {"max_pattern_size": 1, "min_pattern_size": 1, "min_count": 2}
+    request = make_request("r", [1], min_tokens=4, repetition_detection=detection)
+    request.tokens += [5, 5]
+    assert check_stop(request, 100) is None
+    request.tokens += [5, 5]
+    assert check_stop(request, 100) == (FinishReason.REPETITION, "repetition_detected")
+
+
+@given(st.lists(st.integers(0, 5), max_size=40))
+def test_pool_hands_out_each_block_once(sizes: list[int]) -> None:
+    pool = BlockPool(20)
+    held: list[list[int]] = []
+    for size in sizes:
+        if size <= pool.free:
+            held.append(pool.take(size))
+        elif held:
+            pool.give_back(held.pop(0))
+        flat = [block for blocks in held for block in blocks]
+        assert len(set(flat)) == len(flat)
+        assert len(flat) + pool.free == 20
+        assert all(1 <= block <= 20 for block in flat)
+
+
+def test_pool_refuses_nonsense() -> None:
+    pool = BlockPool(2)
+    blocks = pool.take(2)
+    with pytest.raises(ValueError, match="1 blocks wanted, 0 free"):
+        pool.take(1)
+    pool.give_back(blocks)
+    with pytest.raises(ValueError, match="is not held"):
+        pool.give_back(blocks[:1])
+    with pytest.raises(ValueError, match="block 0 is not held"):
+        pool.give_back([0])
