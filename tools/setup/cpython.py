@@ -28,7 +28,7 @@ class Flavour:
     def from_environ(environ: Mapping[str, str]) -> Flavour:
         """FASTFRONT_PGO and FASTFRONT_LTO, each 0 or 1. Unset: PGO (two minutes more), no LTO (many more)."""
         pgo, lto = environ.get("FASTFRONT_PGO", ""), environ.get("FASTFRONT_LTO", "")
-        return Flavour(pgo != "0", lto == "1", bool(pgo or lto))
+        return Flavour(pgo != "0", lto == "1", "1" in (pgo, lto))
 
     @property
     def name(self) -> str:
