@@ -72,6 +72,7 @@ cdef struct CallC:
     Buf role                    # JSON-escaped
     Buf fingerprint             # JSON-escaped
     Buf echo_content            # chat echo, UTF-8
+    double sent_at              # when something was last written to the client, or the call attached (monotonic s)
     StopSet *stops              # NULL without stop strings
     Choice *choices             # n_choices
 
@@ -82,6 +83,7 @@ cdef class Call:
     cdef readonly object protocol       # granian's, until the answer is complete
     cdef object transport               # made by the lane at the first event; dropping it ends the response
     cdef object send                    # transport.send_bytes
+    cdef readonly list headers          # further response headers, or None
     cdef public object on_end           # called once by the lane, with the Call, when it is over (any way)
     cdef readonly str external_id
     cdef readonly double arrival_time   # unix seconds

@@ -21,6 +21,7 @@ class Call:
         fingerprint: str,
         arrival_time: float,
         on_end: Callable[[Call], None] | None = None,
+        headers: list[tuple[str, str]] | None = None,
     ) -> None: ...
     @property
     def choices(self) -> int: ...

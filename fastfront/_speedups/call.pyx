@@ -124,7 +124,8 @@ cdef int json_ids(Buf *b, list ids) except -1:
 cdef class Call:
     """One request for generation on its way through a lane.
 
-    `engines` gives the engine index of every choice (prompt index * n + i), `client_index` the lane's number on the wire.
+    `engines` gives the engine index of every choice (prompt index * n + i), `client_index` the lane's number on the wire,
+    `headers` response headers besides the pump's.
     Raises ValueError for an empty stop string and OverflowError for sampling values beyond 64 bits.
     """
 
@@ -133,7 +134,7 @@ cdef class Call:
         self.c.owner = <void *>self
 
     def __init__(self, object prepared, Vocabulary vocabulary, object protocol, list engines, int client_index, str fingerprint,
-                 double arrival_time, object on_end=None):
+                 double arrival_time, object on_end=None, list headers=None):
         cdef CallC *c = &self.c
         cdef uint32_t n = prepared.n, i, j
         cdef list prompts = prepared.prompts, ids
@@ -144,6 +145,7 @@ cdef class Call:
         self.vocabulary = vocabulary
         self.protocol = protocol
         self.on_end = on_end
+        self.headers = headers
         self.external_id = prepared.external_id
         self.arrival_time = arrival_time
         c.chat = prepared.kind == "chat"

@@ -10,6 +10,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, Py_TYPE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memmove
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
 from fastfront._speedups.call cimport (
@@ -60,6 +61,12 @@ class EngineMessageError(ValueError):
     """A message of an engine does not follow the wire protocol."""
 
 
+cdef inline double monotonic() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return t.tv_sec + t.tv_nsec * 1e-9
+
+
 cdef inline int hex_value(unsigned char c) noexcept nogil:
     if c'0' <= c <= c'9':
         return c - c'0'
@@ -103,6 +110,7 @@ cdef class Pump:
     cdef Buf fail_message               # of the newest EVENT_FAIL, UTF-8
     cdef object fail_body, fail_event, sse_headers, json_headers
     cdef PyObject *ok_type              # type of what send returns while the client is there
+    cdef double now                     # when the message at hand came (monotonic s)
     cdef readonly uint64_t tokens       # tokens taken from engines for live streams
     cdef readonly uint64_t sends        # events handed to granian
     cdef readonly uint64_t overrun      # tokens dropped behind a stop string
@@ -213,6 +221,7 @@ cdef class Pump:
                 raise MemoryError
             self.detached = <uint16_t *>p
         Py_INCREF(call)
+        c.sent_at = monotonic()
         for i in range(c.n_choices):
             ch = &c.choices[i]
             self.n_free -= 1
@@ -340,6 +349,7 @@ cdef class Pump:
                 return 0
             c.ended = True
             return json_body(&self.out, c) | self.event(c, EVENT_BODY, at)
+        c.sent_at = self.now
         if not c.started:
             c.started = True
             if c.chat:
@@ -486,6 +496,7 @@ cdef class Pump:
         if size == 0:
             raise EngineMessageError("empty message")
         data = &message[0]
+        self.now = monotonic()
         rest.p = data
         rest.end = data
         with nogil:
@@ -516,13 +527,30 @@ cdef class Pump:
 
     # ---- with the GIL (or thread state) ------------------------------------------------------------------------------
 
+    def ping(self, bytes comment not None, double silent_s):
+        """Writes an SSE comment to every stream that has been silent for `silent_s` seconds, opening it if need be."""
+        cdef double now = monotonic()
+        cdef uint32_t i
+        cdef Call call
+        cdef list gone = []
+        for i in range(self.n_slots):
+            if self.table[i] == NULL or not self.table[i].call.stream or now - self.table[i].call.sent_at < silent_s:
+                continue
+            call = <Call>self.table[i].call.owner
+            call.c.sent_at = now
+            if not self.deliver(call, comment, len(comment)):
+                gone.append(call)
+        for call in gone:
+            self.cancel(call)
+
     cdef bint deliver(self, Call call, const char *data, size_t n) except -1:
         """Hands bytes of a stream to granian, opening it first if needed. False: the client has gone."""
         cdef PyObject *result
         cdef bint ok
         cdef bytes piece = PyBytes_FromStringAndSize(data, n)
         if call.send is None:
-            call.transport = call.protocol.response_stream(200, self.sse_headers)
+            call.transport = call.protocol.response_stream(
+                200, self.sse_headers if call.headers is None else self.sse_headers + call.headers)
             call.send = call.transport.send_bytes
         result = PyObject_CallOneArg(<PyObject *>call.send, <PyObject *>piece)
         self.sends += 1
@@ -580,7 +608,9 @@ cdef class Pump:
                         over = over or []
                         over.append(call)
                 elif e.kind == EVENT_BODY:
-                    call.protocol.response_bytes(200, self.json_headers, PyBytes_FromStringAndSize(self.out.data + e.at, e.n))
+                    call.protocol.response_bytes(
+                        200, self.json_headers if call.headers is None else self.json_headers + call.headers,
+                        PyBytes_FromStringAndSize(self.out.data + e.at, e.n))
                     self.sends += 1
                 else:
                     self.send_failure(call, e.at)
@@ -613,6 +643,8 @@ cdef class Pump:
             self.sends += 1
             return 0
         status, headers, body = self.fail_body(code, message)
+        if call.headers is not None:
+            headers = headers + call.headers
         call.protocol.response_bytes(status, headers, body)
         return 0
 

@@ -21,6 +21,7 @@ from fastfront.engine_client.handshake import LaneSockets
 
 ADD, ABORT = b"\x00", b"\x01"
 ENGINE_DEAD = b"ENGINE_CORE_DEAD"
+KEEP_ALIVE = b": keep-alive\n\n"
 NO_REQUESTS = packb([])
 PROBE_DELAYS_S = (0.0, 0.01, 0.1, 1.0)
 log = logging.getLogger("fastfront.lane")
@@ -37,6 +38,7 @@ class Lane:
         balancer: Balancer,
         on_engine_dead: Callable[[int, str], None],
         on_stats: Callable[[int, dict[str, Any]], None],
+        ping_interval_s: float = 0.0,
     ) -> None:
         self.index = index
         self.pump = pump
@@ -45,6 +47,7 @@ class Lane:
         self._balancer = balancer
         self._on_engine_dead = on_engine_dead
         self._on_stats = on_stats
+        self._ping_interval_s = ping_interval_s
         self._inbox: deque[Call | Callable[[], None]] = deque()
         self._sleeping = False
         self._stop = False
@@ -111,6 +114,8 @@ class Lane:
                 self._probe_engines()
             if self._router in ready:
                 self._drain_router()
+            if self._ping_interval_s:
+                self.pump.ping(KEEP_ALIVE, self._ping_interval_s)
             self._send_aborts()
             if self.pump.finished_engines:
                 self._balancer.finished(self.pump.finished_engines)
@@ -120,7 +125,10 @@ class Lane:
         """How long the lane may sleep: not at all with something in the inbox, until the next probe, or for ever (-1)."""
         if self._inbox or not self._settle():
             return 0
-        return max(1, int((self._probes[0] - time.monotonic()) * 1000)) if self._probes else -1
+        waits = [self._probes[0] - time.monotonic()] if self._probes else []
+        if self._ping_interval_s and self.pump.live:
+            waits.append(self._ping_interval_s / 4)
+        return max(1, int(min(waits) * 1000)) if waits else -1
 
     def _settle(self) -> bool:
         """Says that the lane is about to sleep; False if something came in meanwhile.

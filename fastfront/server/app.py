@@ -7,6 +7,7 @@ import hmac
 import logging
 import queue
 import threading
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import setproctitle
 
 from fastfront.errors import ApiError, EngineDeadError, http_error
-from fastfront.server.exchange import Exchange
+from fastfront.server.cors import Cors
+from fastfront.server.exchange import Exchange, Headers
 from fastfront.server.http import BodyReader
 
 log = logging.getLogger("fastfront.server")
@@ -61,7 +63,11 @@ class App:
         root_path: str,
         max_body_bytes: int,
         request_threads: int,
+        cors: Cors | None = None,
+        request_id_headers: bool = False,
     ) -> None:
+        self._cors = cors
+        self._request_id_headers = request_id_headers
         self._routes = dict(routes)
         if root_path:
             self._routes.update({root_path.rstrip("/") + path: methods for path, methods in routes.items()})
@@ -73,9 +79,11 @@ class App:
         """Takes a request in. On granian's Python threads; returns as soon as the body is on its way."""
         method, path = scope.method, scope.path
         exchange = Exchange(scope, protocol, method, path)
+        if (self._cors is not None or self._request_id_headers) and self._add_headers(exchange):
+            return
         methods = self._routes.get(path)
         if methods is None:
-            self._refuse(exchange, self._unknown(path))
+            self._no_route(exchange, path)
             return
         route = methods.get(method)
         if route is None:
@@ -127,10 +135,28 @@ class App:
     def _too_large(self) -> ApiError:
         return http_error(413, f"The request body is larger than {self._max_body} bytes (--max-body-bytes).")
 
-    def _unknown(self, path: str) -> ApiError:
-        return http_error(
-            404, f"Not Found: {path[:200]}" if not path.endswith("/") else f"Not Found: {path[:200]} (no trailing slash)"
-        )
+    def _add_headers(self, exchange: Exchange) -> bool:
+        """Headers that every answer gets. True if the request was a browser's preflight, which is answered here."""
+        extra: Headers = []
+        if self._request_id_headers:
+            extra.append(("x-request-id", exchange.header("x-request-id") or uuid.uuid4().hex))
+        origin = exchange.header("origin") if self._cors is not None else None
+        if self._cors is None or origin is None:
+            exchange.extra_headers = extra or None
+            return False
+        exchange.extra_headers = extra + (self._cors.answer_headers(origin) or []) or None
+        method = exchange.header("access-control-request-method")
+        if exchange.method != "OPTIONS" or method is None:
+            return False
+        self._cors.preflight(exchange, origin, method)
+        return True
+
+    def _no_route(self, exchange: Exchange, path: str) -> None:
+        bare = path.rstrip("/")
+        if bare != path and bare in self._routes:
+            exchange.empty(307, [("location", bare)])
+        else:
+            exchange.json(http_error(404, f"Not Found: {path[:200]}").body(), 404)
 
     def _authorized(self, exchange: Exchange) -> bool:
         scheme, _, key = (exchange.header("authorization") or "").partition(" ")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-JSON_HEADERS = [("content-type", "application/json")]
-TEXT_HEADERS = [("content-type", "text/plain; charset=utf-8")]
-SSE_HEADERS = [
+Headers = list[tuple[str, str]]
+JSON_HEADERS: Headers = [("content-type", "application/json")]
+SSE_HEADERS: Headers = [
     ("content-type", "text/event-stream; charset=utf-8"),
     ("cache-control", "no-cache"),
     ("x-accel-buffering", "no"),
@@ -15,9 +15,12 @@ SSE_HEADERS = [
 
 
 class Exchange:
-    """Owned by the thread that handles it; handed over whole to a request thread or a lane."""
+    """Owned by the thread that handles it; handed over whole to a request thread or a lane.
 
-    __slots__ = ("arrival_time", "body", "headers", "method", "path", "protocol", "scope")
+    `extra_headers` go out with whatever answer the request gets.
+    """
+
+    __slots__ = ("arrival_time", "body", "extra_headers", "headers", "method", "path", "protocol", "scope")
 
     def __init__(self, scope: Any, protocol: Any, method: str, path: str) -> None:
         self.scope = scope
@@ -27,18 +30,21 @@ class Exchange:
         self.headers = scope.headers
         self.arrival_time = time.time()
         self.body = b""
+        self.extra_headers: Headers | None = None
 
     def header(self, name: str) -> str | None:
         """A request header by its lower-case name."""
         value: str | None = self.headers.get(name)
         return value
 
-    def json(self, body: bytes, status: int = 200, headers: list[tuple[str, str]] | None = None) -> None:
-        self.protocol.response_bytes(status, JSON_HEADERS + headers if headers else JSON_HEADERS, body)
+    def json(self, body: bytes, status: int = 200, headers: Headers | None = None) -> None:
+        self._answer(body, status, JSON_HEADERS + headers if headers else JSON_HEADERS)
 
-    def text(self, body: str, status: int = 200, content_type: str | None = None) -> None:
-        headers = TEXT_HEADERS if content_type is None else [("content-type", content_type)]
-        self.protocol.response_bytes(status, headers, body.encode())
+    def reply(self, body: bytes, content_type: str, status: int = 200, headers: Headers | None = None) -> None:
+        self._answer(body, status, [("content-type", content_type), *(headers or ())])
 
-    def empty(self, status: int) -> None:
-        self.protocol.response_empty(status, [])
+    def empty(self, status: int, headers: Headers | None = None) -> None:
+        self.protocol.response_empty(status, (headers or []) + (self.extra_headers or []))
+
+    def _answer(self, body: bytes, status: int, headers: Headers) -> None:
+        self.protocol.response_bytes(status, headers + self.extra_headers if self.extra_headers else headers, body)

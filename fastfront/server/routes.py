@@ -16,6 +16,7 @@ from fastfront.server.app import Route
 from fastfront.server.exchange import JSON_HEADERS, Exchange
 from fastfront.server.health import Health
 from fastfront.streams.dispatcher import Dispatcher
+from fastfront.streams.prepared import PreparedCall
 
 
 class Routes:
@@ -44,12 +45,15 @@ class Routes:
     def chat(self, exchange: Exchange) -> None:
         self._health.check()
         prepared = prepare_chat(exchange.body, exchange.header, self._serving)
-        self._dispatcher.submit(prepared, exchange.scope, exchange.protocol, exchange.arrival_time)
+        self._submit(prepared, exchange)
 
     def completion(self, exchange: Exchange) -> None:
         self._health.check()
         prepared = prepare_completion(exchange.body, exchange.header, self._serving)
-        self._dispatcher.submit(prepared, exchange.scope, exchange.protocol, exchange.arrival_time)
+        self._submit(prepared, exchange)
+
+    def _submit(self, prepared: PreparedCall, exchange: Exchange) -> None:
+        self._dispatcher.submit(prepared, exchange.scope, exchange.protocol, exchange.arrival_time, exchange.extra_headers)
 
     def models(self, exchange: Exchange) -> None:
         exchange.json(models_body(self._serving))
@@ -67,7 +71,7 @@ class Routes:
         exchange.empty(200 if self._health.ok else 503)
 
     def metrics(self, exchange: Exchange) -> None:
-        exchange.protocol.response_bytes(200, [("content-type", self._metrics.content_type)], self._metrics.text())
+        exchange.reply(self._metrics.text(), self._metrics.content_type)
 
 
 FAILURES: dict[int, tuple[int, str, str]] = {  # pump ErrorCode -> status, type, message when the engine gave none

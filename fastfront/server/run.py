@@ -32,6 +32,7 @@ from fastfront.metrics.gc_watch import GcWatch
 from fastfront.metrics.registry import EngineStats, Metrics, ServingCollector
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.server.app import App
+from fastfront.server.cors import Cors
 from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
 from fastfront.server.gil import require_gil_off
 from fastfront.server.health import Health
@@ -142,7 +143,8 @@ class Server:
     def _start_lanes(self, sockets: list[LaneSockets], vocabulary: Vocabulary) -> None:
         for index, pair in enumerate(sockets):
             pump = Pump(vocabulary, failure_answer, failure_event, SSE_HEADERS, JSON_HEADERS)
-            self._lanes.append(Lane(index, pair, pump, self._balancer, self._on_engine_dead, self._stats.put))
+            ping_s = self._config.sse_keep_alive_interval_s
+            self._lanes.append(Lane(index, pair, pump, self._balancer, self._on_engine_dead, self._stats.put, ping_s))
         for lane in self._lanes:
             lane.start()
 
@@ -159,6 +161,8 @@ class Server:
             root_path=config.root_path,
             max_body_bytes=config.max_body_bytes,
             request_threads=config.request_threads,
+            cors=cors_of(config),
+            request_id_headers=config.enable_request_id_headers,
         )
         server = HttpServer(
             sock,
@@ -239,6 +243,12 @@ class Server:
         deadline = time.monotonic() + timeout_s
         while self._live() and time.monotonic() < deadline and self._signals <= signals:
             time.sleep(DRAIN_POLL_S)
+
+
+def cors_of(config: ServeConfig) -> Cors | None:
+    if not config.allowed_origins:
+        return None
+    return Cors(config.allowed_origins, config.allowed_methods, config.allowed_headers, config.allow_credentials)
 
 
 def describe_socket(sock: socket.socket) -> str:

@@ -30,8 +30,13 @@ class Dispatcher:
         self._fingerprint = fingerprint
         self._turn = itertools.count()
 
-    def submit(self, prepared: PreparedCall, scope: Any, protocol: Any, arrival_time: float) -> None:
-        """Starts the request. From here on the lane answers it. Raises EngineDeadError when no engine can take it."""
+    def submit(
+        self, prepared: PreparedCall, scope: Any, protocol: Any, arrival_time: float, headers: list[tuple[str, str]] | None = None
+    ) -> None:
+        """Starts the request. From here on the lane answers it, with `headers` besides its own.
+
+        Raises EngineDeadError when no engine can take it.
+        """
         choices = len(prepared.prompts) * prepared.n
         engines = self._balancer.pick(choices, prepared.data_parallel_rank)
         if not engines:
@@ -48,6 +53,7 @@ class Dispatcher:
                 self._fingerprint,
                 arrival_time,
                 connection.ended,
+                headers,
             )
         except BaseException:
             self._balancer.finished(engines)
