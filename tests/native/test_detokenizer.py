@@ -75,7 +75,7 @@ def id_lists(vocabulary: Vocabulary, max_size: int = 30) -> st.SearchStrategy[li
 
 
 CUTS = st.lists(st.integers(0, 30), max_size=8)
-IN_FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+IN_FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 
 
 # --- the six real tokenizers -------------------------------------------------------------------------------------
@@ -253,6 +253,28 @@ def test_a_prompt_that_ends_inside_a_character(name: str) -> None:
         assert output([letter, rest]) == "a\ufffd"
     else:  # one run with the prompt's bytes, invalid as a whole: each byte of the output is replaced
         assert output([letter, rest]) == "\ufffd\ufffd"
+
+
+def test_an_empty_token_inside_a_character_changes_nothing() -> None:
+    _, tokenizer, vocabulary = tiny("byte-level")
+    empty = id_of(tokenizer, "")
+    check(tokenizer, vocabulary, [[0xE6], [empty], [0x98], [empty], [0xAF]], False)
+
+
+def test_a_broken_run_at_the_end_of_a_prompt_is_over() -> None:
+    _, _, vocabulary = tiny("sentencepiece")
+    for tail in (b"\xff", b"a\xffb", b"\xe6\x98a"):
+        detokenizer = Detokenizer(vocabulary, continues=True)
+        detokenizer.prime([ids_of_byte("sentencepiece", byte) for byte in tail])
+        assert detokenizer.feed([ids_of_byte("sentencepiece", 0x62)]) + detokenizer.flush() == "b"
+
+
+def test_text_held_while_the_slow_window_moves_is_not_lost() -> None:
+    _, tokenizer, vocabulary = tiny("double-strip")
+    letter, odd = id_of(tokenizer, "cat"), id_of(tokenizer, "\ufffd")
+    for before in range(24, 40):
+        for held in range(1, 6):
+            check(tokenizer, vocabulary, [[letter]] * before + [[odd]] * held + [[letter]] * 3, False)
 
 
 def test_the_slow_window_stays_short_however_long_the_stream() -> None:

@@ -1,6 +1,6 @@
 """Stop strings against a naive reference, over every split; work counted in steps."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fastfront._speedups.stop_matcher import StopMatcher
 
-STOPS = st.lists(st.text("abé👋", min_size=1, max_size=6), min_size=1, max_size=4)
-TEXT = st.text("abé👋", max_size=40)
+STOPS = st.lists(st.text("ab", min_size=1, max_size=6) | st.text("abé👋", min_size=1, max_size=6), min_size=1, max_size=4)
+TEXT = st.text("ab", max_size=40) | st.text("abé👋", max_size=40)
 CUTS = st.lists(st.integers(0, 40), max_size=8)
 
 
@@ -53,6 +53,19 @@ def test_earliest_completing_stop_over_any_split(stops: list[str], text: str, cu
         seen += len(part)
         assert matcher.held == held_reference(text[:seen], stops)
     assert index == -1
+
+
+def test_every_short_stop_in_every_short_text() -> None:
+    words = ["".join(letters) for size in range(1, 5) for letters in product("ab", repeat=size)]
+    texts = ["".join(letters) for letters in product("ab", repeat=9)]
+    for stop in words:
+        for text in texts:
+            at = text.find(stop)
+            matcher = StopMatcher([stop])
+            hit = matcher.feed(text)
+            assert hit == ((0, at + len(stop)) if at >= 0 else (-1, 0)), (stop, text)
+            if at < 0:
+                assert matcher.held == held_reference(text, [stop])
 
 
 @given(STOPS, TEXT, CUTS, st.booleans(), st.integers(0, 4))

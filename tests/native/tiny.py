@@ -69,7 +69,7 @@ PIECES = [
 ]
 BYTES = [
     *(b" the", "é".encode(), "👋".encode(), "👋".encode()[:2], b"\x8b!", b"a\xe6\x98", b"\xed\xa0", b"\xaf b"),
-    *("\ufffd".encode(), b"\xf0", b"\xf4\x90", b"\xe0\x80", b"x\xf0\x9f"),
+    *(b"", "\ufffd".encode(), b"\xf0", b"\xf4\x90", b"\xe0\x80", b"x\xf0\x9f"),
 ]
 
 NATIVE: dict[str, tuple[str, Callable[[], Tokenizer]]] = {
