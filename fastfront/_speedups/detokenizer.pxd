@@ -28,8 +28,8 @@ cdef int detok_feed(Vocabulary v, Detok *d, int64_t id, Buf *out) noexcept nogil
 # End of the sequence: appends what decode() would still give (U+FFFD for unfinished bytes). keep_partial=False drops
 # unfinished characters instead, as vLLM does.
 cdef int detok_flush(Vocabulary v, Detok *d, bint keep_partial, Buf *out) noexcept nogil
-# Before the first detok_feed: `ids` are the end of the prompt. Their text is dropped; an unfinished character at their end
-# goes on in the output (if the output does not finish it, the prompt's bytes leave no trace). `first` stays as it is.
+# Before the first detok_feed: `ids` are the end of the prompt. Their text is dropped; an unfinished character at their
+# end goes on in the output (if the output does not finish it, the prompt's bytes leave no trace). `first` stays as it is.
 # 0, or -1 when memory is out.
 cdef int detok_prime(Vocabulary v, Detok *d, const int64_t *ids, size_t n) noexcept nogil
 # Bytes of one token alone (its true bytes, whatever they are), for logprobs and token strings. NULL and 0 if unknown or slow.

@@ -80,7 +80,7 @@ cdef int _bytes(Detok *d, const uint8_t *p, size_t n, Buf *out) noexcept nogil:
 
 
 cdef int _end_run(Vocabulary v, Detok *d, Buf *out) noexcept nogil:
-    """A run of byte pieces is over: its text if it is valid as a whole, else one U+FFFD per byte that is not the prompt's."""
+    """A run of byte pieces is over: its text if valid as a whole, else one U+FFFD per byte that is not the prompt's."""
     cdef bint partial
     cdef size_t n = d.run.len
     cdef size_t i
@@ -208,8 +208,8 @@ cdef void detok_free(Detok *d) noexcept:
 cdef class SlowDetokenizer:
     """Decodes a short window of ids again for every token and gives out what has been added at the end.
 
-    Exact for decoders whose output only grows at the end and depends on fewer than CONTEXT ids before a token. Owned by the
-    stream's lane thread.
+    Exact for decoders whose output only grows at the end and depends on fewer than CONTEXT ids before a token. Owned by
+    the stream's lane thread.
     """
 
     cdef object decode
@@ -368,7 +368,7 @@ cdef class Detokenizer:
         return PyUnicode_DecodeUTF8(self._out.data, self._out.len, NULL) if self._out.len else ""
 
     def flush(self, bint keep_partial=True) -> str:
-        """What decoding all ids gives beyond the text so far; without `keep_partial` an unfinished character is dropped."""
+        """What decoding all ids gives beyond the text so far; less an unfinished character without `keep_partial`."""
         self._out.len = 0
         if detok_flush(self._vocabulary, &self._state, keep_partial, &self._out) < 0:
             raise MemoryError
@@ -376,7 +376,7 @@ cdef class Detokenizer:
 
 
 cdef class StreamSet:
-    """Many streams over one vocabulary, fed step by step without the interpreter, as a lane does. One thread uses a set."""
+    """Many streams over one vocabulary, fed step by step without the interpreter. One thread uses a set."""
 
     cdef Vocabulary _vocabulary
     cdef Detok *_streams
@@ -426,7 +426,7 @@ cdef str _decoded(Vocabulary v, object ids, bint skip_special):
 
 
 def agrees(Vocabulary v, tokenizer) -> bool:
-    """Whether native decoding equals the tokenizer's on a sample: every special id and part of a character, some of the rest.
+    """Whether native decoding equals the tokenizer's on every special id and part of a character, and some of the rest.
 
     Decoding all ids would take longer than building the table; what is sampled goes by one rule each.
     """

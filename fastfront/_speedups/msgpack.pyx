@@ -58,7 +58,7 @@ cdef inline int _sized(Cursor *c, int width, size_t extra, uint32_t *n) noexcept
 
 
 cdef inline int _count(Cursor *c, int width, size_t least, uint32_t *n) noexcept nogil:
-    """A container's count of `width` bytes. Each entry takes at least `least` bytes: a count beyond what is left fails."""
+    """A container's count of `width` bytes. Each entry takes `least` bytes or more, so too high a count fails."""
     cdef uint32_t count
     if _left(c) < <size_t>(1 + width):
         return -1
@@ -457,7 +457,7 @@ cdef int _write_ext(Buf *b, int code, bytes data) except -1:
 
 
 cdef list _write_value(Buf *b, object value):
-    """Writes a scalar whole, or a container's head. Returns what a container holds (keys and values by turns), else None."""
+    """Writes a scalar or a container's head; returns what the container holds (keys and values by turns) or None."""
     cdef int rc
     cdef int overflow = 0
     cdef int64_t number
@@ -669,52 +669,3 @@ def skip(const unsigned char[::1] data not None, uint64_t count=1) -> int:
             raise AssertionError("a failed skip moved the cursor")
         raise DecodeError("not that many whole values")
     return c.p - start
-
-
-def read_one(str kind not None, const unsigned char[::1] data not None) -> tuple[object, int] | None:
-    """What the cursor's reader for `kind` makes of the start of `data`: (value or count, bytes taken); None if it fails."""
-    cdef Cursor c
-    cdef const unsigned char *start = &data[0]
-    cdef uint32_t n = 0
-    cdef const char *s = NULL
-    cdef int code = 0
-    cdef int64_t number = 0
-    cdef double real = 0
-    cdef bint truth = False
-    cdef int rc
-    cdef object value = None
-    c.p = start
-    c.end = start + data.shape[0]
-    if kind == "array":
-        rc = mp_array(&c, &n)
-        value = n
-    elif kind == "map":
-        rc = mp_map(&c, &n)
-        value = n
-    elif kind == "str":
-        rc = mp_str(&c, &s, &n)
-        value = s[:n] if rc == 0 else None
-    elif kind == "bin":
-        rc = mp_bin(&c, &s, &n)
-        value = s[:n] if rc == 0 else None
-    elif kind == "ext":
-        rc = mp_ext(&c, &code, &s, &n)
-        value = (code, s[:n]) if rc == 0 else None
-    elif kind == "int":
-        rc = mp_int(&c, &number)
-        value = number
-    elif kind == "float":
-        rc = mp_float(&c, &real)
-        value = real
-    elif kind == "bool":
-        rc = mp_bool(&c, &truth)
-        value = True if truth else False
-    elif kind == "nil":
-        rc = 0 if mp_nil(&c) else -1
-    else:
-        raise ValueError(f"no reader {kind!r}")
-    if rc < 0:
-        if c.p != start:
-            raise AssertionError("a failed read moved the cursor")
-        return None
-    return value, c.p - start

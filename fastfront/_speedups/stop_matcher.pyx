@@ -137,8 +137,8 @@ cdef StopHit stops_feed(const StopSet *s, StopState *st, const char *text, size_
 cdef class StopMatcher:
     """Stop strings over one stream, for callers in Python. One thread uses a matcher at a time.
 
-    `push` decides what may be sent: with `min_tokens` the first that many pushed texts cannot stop the stream, and a match is
-    cut off unless `include_stop`. `feed` is the C function alone.
+    `push` decides what may be sent: with `min_tokens` the first that many pushed texts cannot stop the stream, and a
+    match is cut off unless `include_stop`. `feed` is the C function alone.
     """
 
     cdef StopSet *_set
@@ -175,7 +175,7 @@ cdef class StopMatcher:
         return hit.index, hit.end
 
     def scan(self, bytes text, Py_ssize_t piece) -> int:
-        """Feeds UTF-8 `text` in pieces of `piece` bytes, passing over matches, without the interpreter. Returns `held`."""
+        """Feeds UTF-8 `text` in pieces of `piece` bytes without the interpreter, ignoring matches. Returns `held`."""
         cdef const char *p = text
         cdef Py_ssize_t left = len(text)
         if piece <= 0:

@@ -58,7 +58,7 @@ cdef int _hex(char c) noexcept nogil:
 
 
 cdef int _byte_piece(const char *s, Py_ssize_t n) noexcept nogil:
-    """The byte that a piece like <0x0A> stands for, or -1. A plus sign for the first digit counts, as `tokenizers` has it."""
+    """The byte that a piece like <0x0A> stands for, or -1. `tokenizers` reads <0x+A>, too, so it counts."""
     cdef int high
     cdef int low
     if n != 6 or s[0] != 60 or s[1] != 48 or s[2] != 120 or s[5] != 62:

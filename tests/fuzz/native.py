@@ -28,7 +28,8 @@ from tokenizers import Tokenizer
 
 from fastfront._speedups.detokenizer import Detokenizer
 from fastfront._speedups.json_escape import escape
-from fastfront._speedups.msgpack import DecodeError, packb, read_one, skip, unpackb
+from fastfront._speedups.msgpack import DecodeError, packb, skip, unpackb
+from fastfront._speedups.msgpack_probe import read_one
 from fastfront._speedups.stop_matcher import StopMatcher
 from fastfront._speedups.vocabulary import Vocabulary
 from tests.native.edge import PageEdge

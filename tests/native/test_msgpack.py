@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastfront._speedups.msgpack import DecodeError, Ext, packb, read_one, skip, unpackb
+from fastfront._speedups.msgpack import DecodeError, Ext, packb, skip, unpackb
+from fastfront._speedups.msgpack_probe import read_one
 from tests.native.edge import PageEdge
 
 READERS = ("array", "map", "str", "bin", "ext", "int", "float", "bool", "nil")
