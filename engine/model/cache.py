@@ -24,12 +24,8 @@ class PagedCache:
     ) -> None:
         """Memory for `num_blocks` usable blocks and the null block, all zero."""
         self.block_size = block_size
-        self.keys = [
-            _zeros((num_blocks + 1, block_size, shape.heads, shape.key_dim), dtype, device) for shape in shapes
-        ]
-        self.values = [
-            _zeros((num_blocks + 1, block_size, shape.heads, shape.value_dim), dtype, device) for shape in shapes
-        ]
+        self.keys = [_zeros((num_blocks + 1, block_size, shape.heads, shape.key_dim), dtype, device) for shape in shapes]
+        self.values = [_zeros((num_blocks + 1, block_size, shape.heads, shape.value_dim), dtype, device) for shape in shapes]
 
     def store(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Write `keys` and `values` [tokens, heads, dim] to `slots` (block * block_size + offset)."""

@@ -13,6 +13,7 @@ import transformers
 
 from engine.model.attention import NAME, PagedAttention, register
 from engine.model.cache import LayerShape
+from engine.model.cpu import speed_up
 from engine.model.errors import ModelError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -30,9 +31,7 @@ def read_config(folder: str) -> Any:
     except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
         raise ModelError(f"{folder}/config.json: {error}") from error
     if getattr(config, "is_encoder_decoder", False):
-        raise ModelError(
-            f"{folder}: {config.model_type} is an encoder-decoder model, only decoder-only ones are served"
-        )
+        raise ModelError(f"{folder}: {config.model_type} is an encoder-decoder model, only decoder-only ones are served")
     return config.get_text_config(decoder=True)
 
 
@@ -55,8 +54,13 @@ def choose_dtype(wanted: str, config: Any, device: torch.device) -> torch.dtype:
     return stored if isinstance(stored, torch.dtype) else torch.float32
 
 
-def load(folder: str, dtype: torch.dtype, device: torch.device) -> tuple[Any, PagedAttention, list[LayerShape]]:
-    """Load the weights and attach paged attention; returns the model, its attention and the layers' shapes."""
+def load(
+    folder: str, dtype: torch.dtype, device: torch.device, packing_bytes: int = 0
+) -> tuple[Any, PagedAttention, list[LayerShape]]:
+    """Load the weights and attach paged attention; returns the model, its attention and the layers' shapes.
+
+    On a CPU, `packing_bytes` more may be spent on weights in a faster layout.
+    """
     register()
     if not any(Path(folder).glob("*.safetensors")):
         raise ModelError(f"{folder}: no .safetensors file")
@@ -72,6 +76,8 @@ def load(folder: str, dtype: torch.dtype, device: torch.device) -> tuple[Any, Pa
             names = sorted(map(str, info[problem]))
             raise ModelError(f"{folder}: {len(names)} weights are missing or misshapen in the files, first {names[0]}")
     model.train(False).requires_grad_(False).to(device)
+    if device.type == "cpu":
+        speed_up(model, packing_bytes)
     attention = PagedAttention()
     attention.attach(model)
     return model, attention, probe(model, attention, device)

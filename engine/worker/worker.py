@@ -21,6 +21,8 @@ CPU_CACHE_BYTES = 4 * GIB
 """Default size of the KV cache on a CPU: reserved, not touched; at most a quarter of the free memory."""
 GPU_SHARE = 0.8
 """Default share of the free GPU memory for the KV cache."""
+PACKING_SHARE = 4
+"""One part in that many of the free memory may go into weights in a faster layout."""
 DEFAULT_MODEL_LEN = 2048
 CPU_BATCHED_TOKENS = 512
 GPU_BATCHED_TOKENS = 8192
@@ -61,7 +63,7 @@ class Worker:
         dtype = loader.choose_dtype(config.dtype, model_config, device)
         max_len = self._max_model_len(loader.max_positions(model_config))
         self._say(f"loading {config.model} as {_name(dtype)} on {device}")
-        model, attention, shapes = loader.load(config.model, dtype, device)
+        model, attention, shapes = loader.load(config.model, dtype, device, available_memory() // PACKING_SHARE)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         self._say(f"{type(model).__name__}: {parameters / 1e6:.1f} M parameters, {len(shapes)} layers")
         block_bytes = bytes_per_token(shapes, dtype) * config.block_size

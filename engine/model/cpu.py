@@ -1,0 +1,148 @@
+"""What makes a transformers model faster on a CPU without changing what it computes beyond rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeGuard
+
+import torch
+import torch.nn.functional as F
+
+PACK_ROWS = 8
+"""Rows for which oneDNN lays out packed weights; the layout serves other numbers about as well."""
+GEMV_ROWS = 1
+"""Up to that many rows the plain layout is faster."""
+SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Names of layers of one module that all take the module's input."""
+NORM_TOLERANCE = 1e-5
+
+
+class PackedLinear(torch.nn.Module):
+    """A linear layer with its weights twice: plain for single rows, blocked as oneDNN wants them for more.
+
+    Measured for a 135 M model, float32, one thread, all layers: 8 rows 73 ms instead of 104 ms; a single row 40 ms plain,
+    55 ms packed.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        super().__init__()
+        self.weight = weight
+        self.bias = bias
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACK_ROWS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`x` [..., in_features]."""
+        if x.numel() <= GEMV_ROWS * self.weight.shape[1]:
+            return F.linear(x, self.weight, self.bias)
+        packed: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+        return packed
+
+
+class Siblings:
+    """Linear layers that a model applies to the same tensor, computed as one: the first call does the work.
+
+    Holds a result from the first member's call to the last one's. Used by one thread.
+    """
+
+    def __init__(self, linears: list[torch.nn.Linear]) -> None:
+        biases = [bias for bias in (_data(linear.bias) for linear in linears) if bias is not None]
+        weight = torch.cat([linear.weight.data for linear in linears])
+        self._whole = PackedLinear(weight, torch.cat(biases) if biases else None)
+        self._sizes = [linear.out_features for linear in linears]
+        self._input: torch.Tensor | None = None
+        self._outputs: tuple[torch.Tensor, ...] = ()
+
+    def member(self, index: int, x: torch.Tensor) -> torch.Tensor:
+        """Output of the `index`-th layer for `x`."""
+        if index == 0 or self._input is not x:
+            self._input = x
+            self._outputs = self._whole(x).split(self._sizes, dim=-1)
+        output = self._outputs[index]
+        if index == len(self._sizes) - 1:
+            self._input, self._outputs = None, ()
+        return output
+
+
+class Sibling(torch.nn.Module):
+    """One of several linear layers that are computed together."""
+
+    def __init__(self, siblings: Siblings, index: int) -> None:
+        super().__init__()
+        self._siblings = siblings
+        self._index = index
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`x` [..., in_features]."""
+        return self._siblings.member(self._index, x)
+
+
+class FusedRmsNorm(torch.nn.Module):
+    """RMS norm in one operation instead of six."""
+
+    def __init__(self, weight: torch.nn.Parameter, eps: float) -> None:
+        super().__init__()
+        self.weight = weight
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`x` [..., features]."""
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+@torch.no_grad()
+def speed_up(model: torch.nn.Module, memory_bytes: int) -> None:
+    """Replace what can be replaced in place; faster weights may take `memory_bytes` in all."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child).__name__.endswith("RMSNorm"):
+                norm = _fused_norm(child)
+                if norm is not None:
+                    setattr(parent, name, norm)
+    if not _can_pack():
+        return
+    for parent in list(model.modules()):
+        linears = {name: child for name, child in parent.named_children() if _packable(child)}
+        for names in SIBLINGS:
+            group = [linears[name] for name in names if name in linears]
+            size = 2 * sum(linear.weight.nbytes for linear in group)
+            if len(group) == len(names) and size <= memory_bytes and _alike(group):
+                memory_bytes -= size
+                siblings = Siblings(group)
+                for index, name in enumerate(names):
+                    setattr(parent, name, Sibling(siblings, index))
+                    del linears[name]
+        for name, linear in linears.items():
+            if linear.weight.nbytes <= memory_bytes:
+                memory_bytes -= linear.weight.nbytes
+                setattr(parent, name, PackedLinear(linear.weight.data, _data(linear.bias)))
+
+
+def _packable(module: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
+    return type(module) is torch.nn.Linear and module.weight.dtype == torch.float32
+
+
+def _data(parameter: torch.nn.Parameter | None) -> torch.Tensor | None:
+    return None if parameter is None else parameter.data
+
+
+def _alike(linears: list[torch.nn.Linear]) -> bool:
+    return len({(linear.in_features, linear.bias is None) for linear in linears}) == 1
+
+
+def _can_pack() -> bool:
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
+
+
+def _fused_norm(module: torch.nn.Module) -> torch.nn.Module | None:
+    """A fused norm if it demonstrably does the same: families differ in offsets and in what they leave out."""
+    weight = getattr(module, "weight", None)
+    eps = getattr(module, "variance_epsilon", None) or getattr(module, "eps", None)
+    if not isinstance(weight, torch.nn.Parameter) or not isinstance(eps, float) or weight.dim() != 1:
+        return None
+    fused = FusedRmsNorm(weight, eps)
+    x = torch.linspace(-3, 3, 2 * len(weight), dtype=weight.dtype).sin().view(2, -1)
+    return fused if _same(module, fused, x) else None
+
+
+def _same(one: Callable[[torch.Tensor], torch.Tensor], other: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> bool:
+    return all(torch.allclose(one(y), other(y), rtol=NORM_TOLERANCE, atol=0) for y in (x, x * 1e-3))
