@@ -47,9 +47,11 @@ class Balancer:
             for engine in engines:
                 self._in_flight[engine] -= 1
 
-    def dead(self, engine: int) -> None:
+    def dead(self, engine: int) -> bool:
+        """The engine gets no more requests. False if that was known."""
         with self._lock:
-            self._alive[engine] = False
+            was_alive, self._alive[engine] = self._alive[engine], False
+        return was_alive
 
     @property
     def in_flight(self) -> list[int]:

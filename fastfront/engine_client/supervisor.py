@@ -18,6 +18,7 @@ from fastfront.errors import EngineError, SetupError
 
 PROJECT = Path(__file__).resolve().parents[2]
 STOP_TIMEOUT_S = 10.0
+STOP_POLL_S = 0.01
 log = logging.getLogger("fastfront.engines")
 
 
@@ -125,19 +126,20 @@ class Supervisor:
                     if not self._stopping.is_set():
                         self._on_exit(index, status)
 
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ends every process: SIGTERM, after `timeout_s` SIGKILL. Returns when all are gone."""
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Ends every process: SIGTERM, and SIGKILL after `timeout_s` or when `hurry` says so. Returns when all are gone."""
         self._stopping.set()
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + timeout_s
-        for process in self._processes:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        while any(process.poll() is None for process in self._processes):
+            if time.monotonic() > deadline or hurry():
+                for process in self._processes:
+                    process.kill()
+                    process.wait()
+                return
+            time.sleep(STOP_POLL_S)
 
 
 def wait_readable(fds: list[int], timeout_s: float) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 
 from fastfront.errors import EngineDeadError
 
 
 class Health:
-    """Written by lanes and the engine watcher, read by every request."""
+    """Written by lanes and the engine watcher, read by every request. `changed` is called when the main thread should look."""
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[], None]) -> None:
         self._reason: str | None = None
         self._draining = False
-        self.changed = threading.Event()  # set when the main thread should look
+        self._changed = changed
 
     @property
     def ok(self) -> bool:
@@ -35,7 +35,7 @@ class Health:
         """No engine is left. The first reason stays."""
         if self._reason is None:
             self._reason = reason
-        self.changed.set()
+        self._changed()
 
     def drain(self) -> None:
         self._draining = True

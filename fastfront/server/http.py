@@ -169,6 +169,7 @@ class HttpServer:
         backlog = min(max_connections, 4096)
         loop = _InlineLoop()
         self._sock = sock
+        self._backlog = backlog
         self._signal = native.WorkerSignal()
         worker = native.RSGIWorker(
             1,  # worker id
@@ -199,6 +200,8 @@ class HttpServer:
         self._thread = threading.Thread(target=serve, args=(scheduler, loop, self._signal), name="http", daemon=True)
 
     def start(self) -> None:
+        """From here on connections are taken: those that come before granian has started wait in the backlog."""
+        self._sock.listen(self._backlog)
         self._thread.start()
 
     def stop(self) -> None:

@@ -32,6 +32,7 @@ from fastfront.metrics.gc_watch import GcWatch
 from fastfront.metrics.registry import EngineStats, Metrics, ServingCollector
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.server.app import App
+from fastfront.server.bell import Bell
 from fastfront.server.cors import Cors
 from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
 from fastfront.server.gil import require_gil_off
@@ -45,6 +46,7 @@ EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 GC_THRESHOLD = 50_000
 OPEN_FILES = 65_535
 DRAIN_POLL_S = 0.02
+SEND_TIMEOUT_S = 1.0
 log = logging.getLogger("fastfront")
 
 
@@ -59,9 +61,8 @@ class Server:
         self._config = config
         self._started = time.monotonic()
         self._signals = 0
-        self._wake = threading.Event()
-        self._health = Health()
-        self._health.changed = self._wake
+        self._bell = Bell()
+        self._health = Health(self._bell.ring)
         self._stats = EngineStats()
         self._balancer = Balancer(config.data_parallel_size)
         self._lanes: list[Lane] = []
@@ -76,7 +77,7 @@ class Server:
             return EXIT_INTERRUPTED
         finally:
             if self._supervisor is not None:
-                self._supervisor.stop(self._engine_stop_timeout())
+                self._supervisor.stop(self._engine_stop_timeout(), lambda: self._signals > 1)
 
     # ---- start ---------------------------------------------------------------------------------------------------------
 
@@ -181,19 +182,20 @@ class Server:
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._signals += 1  # only the main thread runs signal handlers
-        self._wake.set()
+        self._bell.ring()
 
     def _on_engine_exit(self, index: int, status: int) -> None:
         """A local engine process ended by itself. On the watcher's thread."""
         self._on_engine_dead(index, f"engine {index} ended with {describe(status)}")
 
     def _on_engine_dead(self, index: int, reason: str) -> None:
-        """Engine `index` (-1: all) is lost. Any thread."""
+        """Engine `index` (-1: all) is lost. Any thread; several may find out, the first reason is logged."""
         dead = range(self._config.data_parallel_size) if index < 0 else [index]
-        for engine in dead:
-            self._balancer.dead(engine)
+        newly = [engine for engine in dead if self._balancer.dead(engine)]
+        for engine in newly:
             self._stats.forget(engine)
-        log.error("%s", reason)
+        if newly:
+            log.error("%s", reason)
         if not self._balancer.any_alive:
             self._health.dead(reason)
         for lane in self._lanes:
@@ -203,8 +205,7 @@ class Server:
 
     def _wait(self) -> None:
         while not self._signals and self._health.dead_reason is None:
-            self._wake.wait()
-            self._wake.clear()
+            self._bell.wait()
 
     def _engine_stop_timeout(self) -> float:
         return max(1.0, min(10.0, self._config.shutdown_timeout_s or 10.0))
@@ -215,25 +216,23 @@ class Server:
     def _stop(self, server: HttpServer) -> int:
         dead = self._health.dead_reason
         if dead is not None:
-            keep = os.environ.get("VLLM_KEEP_ALIVE_ON_ENGINE_DEATH", "0") not in ("", "0")
-            if keep:
+            if os.environ.get("VLLM_KEEP_ALIVE_ON_ENGINE_DEATH", "0") not in ("", "0"):
                 log.error("no engine is left: staying up, requests get 503")
                 while not self._signals:
-                    self._wake.wait()
-                    self._wake.clear()
+                    self._bell.wait()
             else:
-                self._settle(1.0, 1)
                 log.error("no engine is left: leaving")
-        else:
+        signals = self._signals
+        self._health.drain()
+        http_stop = threading.Thread(target=server.stop, name="http-stop", daemon=True)
+        http_stop.start()
+        if dead is None:
             log.info("stopping: %d requests are running", self._live())
-            self._health.drain()
-            server_stop = threading.Thread(target=server.stop, name="http-stop", daemon=True)
-            server_stop.start()
-            self._settle(self._config.shutdown_timeout_s, 1)
+            self._settle(self._config.shutdown_timeout_s, signals)
             for lane in self._lanes:
                 lane.post(lambda lane=lane: lane.pump.fail_engine(-1, "the server is shutting down"))  # type: ignore[misc]
-            self._settle(1.0, 2)
-            server_stop.join(0.5)
+        self._settle(SEND_TIMEOUT_S, signals + 1)
+        http_stop.join(SEND_TIMEOUT_S)  # until the last answers are written
         for lane in self._lanes:
             lane.stop()
         return EXIT_FAILED if dead is not None else EXIT_OK

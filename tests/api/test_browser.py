@@ -35,7 +35,11 @@ def ask(server: Server, method: str = "POST", path: str = COMPLETIONS, **headers
 
 def test_c57_preflight_is_answered_before_the_key_is_asked_for(browser: Server) -> None:
     answer = ask(
-        browser, "OPTIONS", origin=ORIGIN, access_control_request_method="POST", access_control_request_headers="authorization, x-a"
+        browser,
+        "OPTIONS",
+        origin=ORIGIN,
+        access_control_request_method="POST",
+        access_control_request_headers="authorization, x-a",
     )
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == ORIGIN

@@ -252,9 +252,7 @@ def test_c60_headers_of_streams(server: Server, pieces: Pieces) -> None:
 
 
 @pytest.mark.parametrize("kind", ["chat", "completion"])
-def test_nothing_is_sent_before_the_engine_has_answered(
-    server: Server, mock: MockEngine, pieces: Pieces, kind: str
-) -> None:
+def test_nothing_is_sent_before_the_engine_has_answered(server: Server, mock: MockEngine, pieces: Pieces, kind: str) -> None:
     """Then head, role and first token leave in one write."""
     a = pieces.byte_level("a")
     path, fields = (CHAT, {"messages": HELLO}) if kind == "chat" else (COMPLETIONS, {"prompt": "hello"})

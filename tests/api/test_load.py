@@ -157,5 +157,3 @@ def test_64_streams_at_once(server: Server, pieces: Pieces) -> None:
         return joined(server.completion_stream(scripted(*ids, then="stop"), max_tokens=200))
 
     assert at_once(ask, range(64)) == [f"stream {k}: " + "x y z " * 20 for k in range(64)]
-
-

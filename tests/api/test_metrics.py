@@ -14,7 +14,11 @@ from tests.support.waiting import wait_for
 def test_c67_every_request_adds_one_to_one_reason(server: Server, mock: MockEngine, pieces: Pieces) -> None:
     a = pieces.byte_level("a")
     since = mock.mark()
-    before, prompt, generated = finished(server), metric(server, "vllm:prompt_tokens_total"), metric(server, "vllm:generation_tokens_total")
+    before, prompt, generated = (
+        finished(server),
+        metric(server, "vllm:prompt_tokens_total"),
+        metric(server, "vllm:generation_tokens_total"),
+    )
     for k in range(10):
         server.completion(scripted(a, a, then="stop"), prompt=[5] * (k + 1), stream=k % 2 == 0)
     for k in range(5):

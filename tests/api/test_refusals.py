@@ -41,7 +41,9 @@ def error_of(response: httpx.Response, status: int = 400) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("untouched")
-@pytest.mark.parametrize("prompt", [[-1], [VOCABULARY], [1099511627776], [], [[1], [-1]], [[1], [VOCABULARY]], [[]], "", None, [""]])
+@pytest.mark.parametrize(
+    "prompt", [[-1], [VOCABULARY], [1099511627776], [], [[1], [-1]], [[1], [VOCABULARY]], [[]], "", None, [""]]
+)
 @pytest.mark.parametrize("stream", [False, True])
 def test_c22_prompts_that_no_engine_may_see(server: Server, prompt: Any, stream: bool) -> None:
     error_of(server.post(COMPLETIONS, {"prompt": prompt, "stream": stream}))
@@ -268,9 +270,7 @@ def test_c54_known_fields_of_a_wrong_type(server: Server) -> None:
         ("chat", {"thinking_token_budget": 5}, "thinking_token_budget"),
     ],
 )
-def test_fields_that_are_not_served_yet_are_refused_by_name(
-    server: Server, kind: str, fields: dict[str, Any], name: str
-) -> None:
+def test_fields_that_are_not_served_yet_are_refused_by_name(server: Server, kind: str, fields: dict[str, Any], name: str) -> None:
     assert name in error_of((server.chat if kind == "chat" else server.completion)(fields))["message"]
 
 

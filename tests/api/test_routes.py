@@ -128,7 +128,9 @@ def test_detokenize_of_ids_that_are_no_tokens(server: Server) -> None:
 # ---- paths and methods
 
 
-@pytest.mark.parametrize("path", ["/", "/nope", "/v1", "/v1/chat", "/v1/chat/completions/", "/V1/models", "//health", "/%68ealth2"])
+@pytest.mark.parametrize(
+    "path", ["/", "/nope", "/v1", "/v1/chat", "/v1/chat/completions/", "/V1/models", "//health", "/%68ealth2"]
+)
 def test_c55_unknown_paths(server: Server, path: str) -> None:
     for method in ("GET", "POST"):
         with server.connect() as connection:
@@ -178,7 +180,8 @@ def test_query_strings_are_ignored(server: Server) -> None:
 
 @pytest.mark.parametrize(("method", "path"), GUARDED)
 @pytest.mark.parametrize(
-    "authorization", [None, "Bearer wrong", "Basic first-key", "first-key", "Bearer", "Bearer first-keyx", "Bearer first-key second-key", ""]
+    "authorization",
+    [None, "Bearer wrong", "Basic first-key", "first-key", "Bearer", "Bearer first-keyx", "Bearer first-key second-key", ""],
 )
 def test_c55_everything_that_runs_or_reveals_the_model_needs_the_key(
     guarded: Server, method: str, path: str, authorization: str | None

@@ -169,7 +169,9 @@ def test_a_finish_without_a_token(server: Server, pieces: Pieces, stream: bool) 
 
 
 @pytest.mark.parametrize(
-    "stop", [[""], ["a", ""], "", ["a", "b", "c", "d", "e"], 5, [5]], ids=["empty", "one empty", "text", "five", "number", "numbers"]
+    "stop",
+    [[""], ["a", ""], "", ["a", "b", "c", "d", "e"], 5, [5]],
+    ids=["empty", "one empty", "text", "five", "number", "numbers"],
 )
 def test_stop_strings_that_are_refused(server: Server, mock: MockEngine, stop: Any) -> None:
     since = mock.mark()

@@ -70,9 +70,7 @@ def test_c07_broken_bytes_stay_with_their_request(server: Server, pieces: Pieces
 
 @BOTH
 @pytest.mark.parametrize("token", [-1, 2**31, 2**40, 49152])
-def test_c07_ids_that_are_no_tokens_stay_with_their_request(
-    server: Server, pieces: Pieces, stream: bool, token: int
-) -> None:
+def test_c07_ids_that_are_no_tokens_stay_with_their_request(server: Server, pieces: Pieces, stream: bool, token: int) -> None:
     """The token decodes to nothing; other streams do not notice."""
     a, b = pieces.many("a", "b")
     assert text_of(server, stream, scripted(a, token, b, then="stop")) == "ab"

@@ -202,7 +202,9 @@ def test_a_client_that_does_not_read(shared: Server, a: int) -> None:
     assert mock is not None
     since = mock.mark()
     with shared.connect() as connection:
-        connection.send(post(COMPLETIONS, {"prompt": "hello", "stream": True, "max_tokens": 8000, **scripted([a] * 50, then="loop")}))
+        connection.send(
+            post(COMPLETIONS, {"prompt": "hello", "stream": True, "max_tokens": 8000, **scripted([a] * 50, then="loop")})
+        )
         mock.wait_adds(1, since)
         for _ in range(20):
             assert shared.completion(max_tokens=5).status_code == 200

@@ -37,6 +37,7 @@ class MockEngine:
     def __init__(self, folder: Path, *flags: str, script: Mapping[str, Any] | None = None) -> None:
         self._report_path = folder / f"mock-{secrets.token_hex(4)}.jsonl"
         self._report_path.touch()
+        self.log_path = self._report_path.with_suffix(".log")  # for what a mock started by hand prints
         # In the abstract namespace: no path that could be too long, no file to remove.
         self._control = f"ipc://@fastfront-test-{secrets.token_hex(8)}"
         self.args = [*flags, "--report", str(self._report_path), "--control", self._control]

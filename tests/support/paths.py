@@ -17,4 +17,4 @@ def environment(**more: str) -> dict[str, str]:
     """This process's environment without what would change how a server behaves, plus `more`."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHON_GIL" and not k.startswith("VLLM_")}
     # Warnings of a server are its bugs.
-    return env | {"PYTHONWARNINGS": "error"} | more
+    return env | {"PYTHONWARNINGS": "error", "PYTHONFAULTHANDLER": "1"} | more

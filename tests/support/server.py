@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -56,8 +57,9 @@ class Server:
                 start_new_session=True,
             )  # fmt: skip
         self.port = 0
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self.client = httpx.Client(timeout=60.0, trust_env=False, limits=limits)
+        self._connections: list[Connection] = []
+        self._threads = threading.local()
+        self._clients: list[httpx.Client] = []
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +91,6 @@ class Server:
             raise AssertionError(f"{error}\n{self.log()}") from error
         assert ready is not None
         self.port = int(ready[1].rpartition(":")[2])
-        self.client.base_url = httpx.URL(f"http://127.0.0.1:{self.port}")
         return self
 
     def wait_exit(self, timeout_s: float = 20.0) -> int:
@@ -111,13 +112,15 @@ class Server:
 
     def stop(self, timeout_s: float = 20.0) -> int:
         """SIGTERM, then the exit status; fails if the server does not leave or leaves a process behind."""
-        self.client.close()
+        self.hang_up()
         if self.process.poll() is None:
             self.signal(signal.SIGTERM)
         try:
             status = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGABRT)  # its stacks, if faulthandler is on
+            self.process.send_signal(signal.SIGABRT)  # prints the stacks of all threads
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(5)
             self.process.kill()
             self.process.wait()
             for pid in session_members(self.pid):
@@ -127,21 +130,40 @@ class Server:
         wait_gone(self.pid)
         return status
 
+    def hang_up(self) -> None:
+        """Closes everything on the clients' side."""
+        for client in self._clients:
+            client.close()
+        for connection in self._connections:
+            connection.close()
+
     def kill(self) -> None:
         """SIGKILL to the frontend alone."""
-        self.client.close()
+        self.hang_up()
         self.process.kill()
         self.process.wait()
 
     # ---- requests
 
     @property
+    def client(self) -> httpx.Client:
+        """This thread's HTTP client: pools of connections are not made for sharing without a GIL."""
+        client: httpx.Client | None = getattr(self._threads, "client", None)
+        if client is None:
+            client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60.0, trust_env=False, verify=False)
+            self._threads.client = client
+            self._clients.append(client)
+        return client
+
+    @property
     def address(self) -> tuple[str, int]:
         return "127.0.0.1", self.port
 
     def connect(self, timeout_s: float = 30.0) -> Connection:
-        """A raw connection."""
-        return Connection(self.address, timeout_s)
+        """A raw connection; stopping the server closes it at the latest."""
+        connection = Connection(self.address, timeout_s)
+        self._connections.append(connection)
+        return connection
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         return self.client.get(path, headers=headers)
@@ -184,7 +206,8 @@ def read_stream(response: httpx.Response) -> list[Chunk]:
 def headless_mock(port: int, mock: MockEngine, index: int = 0) -> subprocess.Popen[bytes]:
     """A mock engine started by hand that joins the frontend at `port`; the caller ends it."""
     command = [str(ENGINE_PYTHON), "-m", "engine.mock", "--headless", "--data-parallel-rpc-port", str(port)]
-    return subprocess.Popen(
-        [*command, "--index", str(index), *mock.args], cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
+    with mock.log_path.open("ab") as log:
+        return subprocess.Popen(
+            [*command, "--index", str(index), *mock.args], cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
