@@ -6,6 +6,7 @@ The pump's table holds one reference to the Call per live choice.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from fastfront._speedups.buffers cimport Buf
 from fastfront._speedups.detokenizer cimport Detok
+from fastfront._speedups.logprobs cimport CompletionLogprobs, Context
 from fastfront._speedups.stop_matcher cimport StopSet, StopState
 from fastfront._speedups.vocabulary cimport Vocabulary
 
@@ -49,6 +50,11 @@ cdef struct Choice:
     Buf ids                     # return_token_ids: JSON digits of ids not sent yet ("1,2"); else the whole answer's
     Buf echo                    # UTF-8 text sent before the first generated text
     Buf prompt_ids              # JSON array of the prompt's ids, or empty for null
+    Buf logprobs                # chat: entries not sent yet (else the whole answer's), without brackets
+    CompletionLogprobs lists    # completion: the same
+    Buf prompt_logprobs         # JSON array, or empty for null
+    Context context             # tokens before the next one, for logprob entries
+    int64_t first_prompt_id
     Buf add                     # ADD message without the request id; freed once sent
     Buf wire_id
 
@@ -62,6 +68,11 @@ cdef struct CallC:
     bint return_ids
     bint include_stop
     bint hide_output
+    bint wants_logprobs
+    bint echo_logprobs          # completion: the prompt's tokens come first in its logprobs
+    bint tokens_as_ids          # logprob entries show "token_id:N"
+    int32_t top                 # alternatives per logprob entry, -1: all that the engine sent
+    int32_t prompt_top          # the same for prompt logprobs; meaningful if they come
     bint started                # something of the answer has been produced: no status line can be sent any more
     bint ended                  # the answer is complete, failed or given up
     uint32_t n_choices

@@ -7,6 +7,7 @@ from libc.string cimport memset
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
 from fastfront._speedups.detokenizer cimport detok_free, detok_init, detok_prime
 from fastfront._speedups.json_escape cimport json_escape
+from fastfront._speedups.logprobs cimport completion_free, context_add
 from fastfront._speedups.msgpack cimport mpw_array, mpw_bool, mpw_float, mpw_int, mpw_map, mpw_nil, mpw_object, mpw_str
 from fastfront._speedups.stop_matcher cimport stops_free, stops_new, stops_state_free, stops_state_init
 from fastfront._speedups.vocabulary cimport Vocabulary
@@ -57,6 +58,9 @@ cdef void call_release(CallC *c) noexcept:
             buf_free(&ch.ids)
             buf_free(&ch.echo)
             buf_free(&ch.prompt_ids)
+            buf_free(&ch.logprobs)
+            completion_free(&ch.lists)
+            buf_free(&ch.prompt_logprobs)
             buf_free(&ch.add)
             buf_free(&ch.wire_id)
         free(c.choices)
@@ -155,6 +159,11 @@ cdef class Call:
         c.return_ids = prepared.return_token_ids
         c.include_stop = prepared.include_stop_str_in_output
         c.hide_output = prepared.hide_output
+        c.wants_logprobs = prepared.logprobs is not None
+        c.top = prepared.logprobs if c.wants_logprobs else 0
+        c.prompt_top = prepared.prompt_logprobs if prepared.prompt_logprobs is not None else 0
+        c.echo_logprobs = prepared.echo_logprobs
+        c.tokens_as_ids = prepared.tokens_as_ids
         if c.choices != NULL:
             raise RuntimeError("a Call is built once")
         c.n_choices = <uint32_t>len(prompts) * n
@@ -197,6 +206,10 @@ cdef class Call:
                 detok_prime(vocabulary, &ch.detok, prime, len(ids) - start)
                 if c.stops != NULL:
                     check(stops_state_init(c.stops, &ch.stop))
+                ch.first_prompt_id = ids[0] if ids else -1
+                if c.wants_logprobs:
+                    for k in range(len(ids) - start):
+                        context_add(&ch.context, prime[k])
                 put_str(&ch.echo, prompt.echo_text)
                 if c.return_ids or (c.stream and not c.chat and prompt.echo_text):
                     json_ids(&ch.prompt_ids, ids)

@@ -18,6 +18,9 @@ from fastfront._speedups.call cimport (
     Call, CallC, Choice, call_release,
 )
 from fastfront._speedups.detokenizer cimport detok_feed, detok_flush
+from fastfront._speedups.logprobs cimport (
+    Frames, LogprobRows, chat_entry, completion_entry, completion_first, context_add, logprobs_id, logprobs_parse, prompt_logprobs_put,
+)
 from fastfront._speedups.msgpack cimport (
     MP_INT, MP_NIL, MP_STR, Cursor, mp_array, mp_float, mp_int, mp_map, mp_nil, mp_peek, mp_skip, mp_str, mpw_array, mpw_str,
 )
@@ -107,6 +110,8 @@ cdef class Pump:
     cdef size_t n_events, cap_events
     cdef Buf out                        # bytes of the events of the message at hand
     cdef Buf abort_ids                  # requests the engines must stop: uint16 engine, uint32 length, id; and so on
+    cdef Buf scratch                    # text of one token, for logprob entries
+    cdef Frames frames                  # what follows the message at hand; borrowed from feed's arguments
     cdef Buf fail_message               # of the newest EVENT_FAIL, UTF-8
     cdef object fail_body, fail_event, sse_headers, json_headers
     cdef PyObject *ok_type              # type of what send returns while the client is there
@@ -126,6 +131,7 @@ cdef class Pump:
         buf_init(&self.out)
         buf_init(&self.abort_ids)
         buf_init(&self.fail_message)
+        buf_init(&self.scratch)
 
     def __init__(self, Vocabulary vocabulary not None, object fail_body, object fail_event, list sse_headers, list json_headers):
         self.vocabulary = vocabulary
@@ -148,6 +154,9 @@ cdef class Pump:
         buf_free(&self.out)
         buf_free(&self.abort_ids)
         buf_free(&self.fail_message)
+        buf_free(&self.scratch)
+        free(self.frames.data)
+        free(self.frames.size)
 
     # ---- table -------------------------------------------------------------------------------------------------------
 
@@ -300,7 +309,42 @@ cdef class Pump:
         ch.stop_index = <uint32_t>hit.index
         return 0
 
-    cdef int take_tokens(self, CallC *c, Choice *ch, Cursor *ids, uint32_t n, int finish) noexcept nogil:
+    cdef int take_logprobs(self, CallC *c, Choice *ch, const LogprobRows *rows, uint32_t row, int64_t id) noexcept nogil:
+        cdef int r
+        if c.chat:
+            r = buf_byte(&ch.logprobs, c',') if ch.logprobs.len else 0
+            r |= chat_entry(&ch.logprobs, self.vocabulary, rows, row, &ch.context, c.top, c.tokens_as_ids, &self.scratch)
+        else:
+            r = completion_entry(
+                &ch.lists, self.vocabulary, rows, row, &ch.context, c.top, c.tokens_as_ids, &self.scratch)
+        context_add(&ch.context, id)
+        return r
+
+    cdef int take_prompt_logprobs(self, CallC *c, Choice *ch, const LogprobRows *rows) noexcept nogil:
+        """Prompt logprobs come once, with a choice's first tokens."""
+        cdef uint32_t row
+        cdef int64_t id
+        cdef int r = 0
+        if ch.prompt_logprobs.len or ch.completion_tokens:
+            return 0
+        if not c.stream:
+            r |= prompt_logprobs_put(
+                &ch.prompt_logprobs, self.vocabulary, rows, ch.first_prompt_id, c.prompt_top, c.tokens_as_ids, &self.scratch)
+        if c.echo_logprobs and not c.chat and ch.lists.offsets.len == 0:
+            ch.context.n = 0
+            r |= completion_first(&ch.lists, self.vocabulary, ch.first_prompt_id, c.tokens_as_ids, &self.scratch)
+            id = ch.first_prompt_id
+            for row in range(rows.rows):
+                context_add(&ch.context, id)
+                r |= completion_entry(
+                    &ch.lists, self.vocabulary, rows, row, &ch.context, c.prompt_top, c.tokens_as_ids, &self.scratch)
+                id = logprobs_id(rows, row)
+            context_add(&ch.context, id)
+        return r
+
+    cdef int take_tokens(
+        self, CallC *c, Choice *ch, Cursor *ids, uint32_t n, int finish, const LogprobRows *rows
+    ) noexcept nogil:
         """Adds n tokens to a choice. 1: a stop string completed, 0: none, -1: memory, -2: not token ids."""
         cdef uint32_t k
         cdef int64_t id
@@ -316,6 +360,8 @@ cdef class Pump:
             if c.return_ids:
                 if (ch.ids.len and buf_byte(&ch.ids, c',') < 0) or buf_int(&ch.ids, id) < 0:
                     return -1
+            if rows != NULL and k < rows.rows and not c.hide_output and self.take_logprobs(c, ch, rows, k, id) < 0:
+                return -1
             if c.hide_output or (k == n - 1 and finish == FINISH_STOP and not c.include_stop):
                 continue
             start = ch.text.len
@@ -406,6 +452,8 @@ cdef class Pump:
         cdef int64_t finish = FINISH_NONE, stop_token = -1
         cdef int stop_kind = REASON_NULL, hit
         cdef size_t code = ERROR_INTERNAL
+        cdef LogprobRows rows, prompt_rows
+        cdef bint has_rows = False
         if mp_array(o, &n) < 0 or n < 2 or mp_str(o, &id, &id_len) < 0:
             return -2
         ch = self.find(id, id_len)
@@ -418,7 +466,18 @@ cdef class Pump:
         if mp_skip(o, n_ids) < 0:
             return self.fail(c, ERROR_INTERNAL) | -2
         if n > 5:
-            if mp_skip(o, 3) < 0 or (not mp_nil(o) and (mp_int(o, &finish) < 0 or finish < 0 or finish > FINISH_REPETITION)):
+            if c.wants_logprobs and mp_peek(o) != MP_NIL:
+                if logprobs_parse(o, &self.frames, &rows) < 0:
+                    return self.fail(c, ERROR_INTERNAL) | -2
+                has_rows = True
+            elif mp_skip(o, 1) < 0:
+                return self.fail(c, ERROR_INTERNAL) | -2
+            if mp_peek(o) != MP_NIL and logprobs_parse(o, &self.frames, &prompt_rows) == 0:
+                if self.take_prompt_logprobs(c, ch, &prompt_rows) < 0:
+                    return -1
+            elif mp_peek(o) != MP_NIL or not mp_nil(o):
+                return self.fail(c, ERROR_INTERNAL) | -2
+            if mp_skip(o, 1) < 0 or (not mp_nil(o) and (mp_int(o, &finish) < 0 or finish < 0 or finish > FINISH_REPETITION)):
                 return self.fail(c, ERROR_INTERNAL) | -2
         if n > 6 and not mp_nil(o):
             if mp_peek(o) == MP_INT and mp_int(o, &stop_token) == 0:
@@ -433,7 +492,7 @@ cdef class Pump:
                 code = ERROR_INTERNAL
             self.detach(ch)
             return self.fail(c, code)
-        hit = self.take_tokens(c, ch, &ids, n_ids, <int>finish)
+        hit = self.take_tokens(c, ch, &ids, n_ids, <int>finish, &rows if has_rows else NULL)
         if hit < 0:
             if hit == -1:
                 return -1
@@ -482,8 +541,28 @@ cdef class Pump:
         rest[0] = c
         return 0
 
-    def feed(self, const unsigned char[::1] message not None):
-        """Takes one EngineCoreOutputs message and answers its streams.
+    cdef int set_frames(self, list aux) except -1:
+        """Notes where the frames behind the message lie; `aux` keeps them alive."""
+        cdef size_t n = len(aux), k
+        cdef const unsigned char[::1] view
+        cdef void *p
+        p = realloc(self.frames.data, (n + 1) * sizeof(void *))
+        if p == NULL:
+            raise MemoryError
+        self.frames.data = <const unsigned char **>p
+        p = realloc(self.frames.size, (n + 1) * sizeof(size_t))
+        if p == NULL:
+            raise MemoryError
+        self.frames.size = <size_t *>p
+        for k in range(n):
+            view = aux[k]
+            self.frames.data[k] = &view[0] if view.shape[0] else NULL
+            self.frames.size[k] = view.shape[0]
+        self.frames.n = n
+        return 0
+
+    def feed(self, const unsigned char[::1] message not None, list aux=None):
+        """Takes one EngineCoreOutputs message, with the frames `aux` that follow it, and answers its streams.
 
         Returns (engine index, rest): `rest` is None, or the bytes from scheduler_stats on when there is any. Raises
         EngineMessageError for a malformed message; what stood before the fault has been answered.
@@ -499,6 +578,9 @@ cdef class Pump:
         self.now = monotonic()
         rest.p = data
         rest.end = data
+        self.frames.n = 0
+        if aux:
+            self.set_frames(aux)
         with nogil:
             r = self.take_message(data, size, &engine, &rest)
         self.flush()

@@ -9,6 +9,7 @@ from fastfront._speedups.call cimport (
     REASON_TOKEN, CallC, Choice,
 )
 from fastfront._speedups.json_escape cimport json_escape
+from fastfront._speedups.logprobs cimport completion_clear, completion_put
 
 
 cdef inline int lit(Buf *b, const char *s) noexcept nogil:
@@ -57,6 +58,17 @@ cdef int put_ids(Buf *out, const CallC *c, const Choice *ch) noexcept nogil:
 
 cdef int put_or_null(Buf *out, const Buf *piece) noexcept nogil:
     return put(out, piece) if piece.len else lit(out, b"null")
+
+
+cdef int put_logprobs(Buf *out, const CallC *c, const Choice *ch) noexcept nogil:
+    cdef int r = 0
+    if c.chat and ch.logprobs.len:
+        r |= lit(out, b'{"content":[')
+        r |= put(out, &ch.logprobs)
+        return r | lit(out, b"]}")
+    if not c.chat and ch.lists.offsets.len:
+        return completion_put(out, &ch.lists)
+    return lit(out, b"null")
 
 
 cdef int put_usage(Buf *out, uint64_t prompt, uint64_t completion) noexcept nogil:
@@ -118,7 +130,9 @@ cdef int sse_delta(Buf *out, const CallC *c, Choice *ch, const char *text, size_
     if c.chat:
         r |= lit(out, b',"delta":{"content":"')
         r |= json_escape(out, text, n)
-        r |= lit(out, b'"},"logprobs":null,"finish_reason":')
+        r |= lit(out, b'"},"logprobs":')
+        r |= put_logprobs(out, c, ch)
+        r |= lit(out, b',"finish_reason":')
         if ch.finished:
             r |= lit(out, finish_name(ch.finish))
             r |= lit(out, b',"stop_reason":')
@@ -133,7 +147,9 @@ cdef int sse_delta(Buf *out, const CallC *c, Choice *ch, const char *text, size_
         if not ch.sent_first:
             r |= json_escape(out, ch.echo.data, ch.echo.len)
         r |= json_escape(out, text, n)
-        r |= lit(out, b'","logprobs":null,"finish_reason":')
+        r |= lit(out, b'","logprobs":')
+        r |= put_logprobs(out, c, ch)
+        r |= lit(out, b',"finish_reason":')
         r |= lit(out, finish_name(ch.finish))
         r |= lit(out, b',"stop_reason":')
         r |= put_stop_reason(out, c, ch)
@@ -147,6 +163,8 @@ cdef int sse_delta(Buf *out, const CallC *c, Choice *ch, const char *text, size_
         r |= lit(out, b"}]")
     ch.sent_first = True
     ch.ids.len = 0
+    ch.logprobs.len = 0
+    completion_clear(&ch.lists)
     return r | chunk_end(out, c, ch)
 
 
@@ -171,12 +189,13 @@ cdef int json_choice(Buf *out, const CallC *c, const Choice *ch) noexcept nogil:
         r |= lit(out, b'","content":"')
         r |= json_escape(out, c.echo_content.data, c.echo_content.len)
         r |= json_escape(out, ch.text.data, ch.text.len)
-        r |= lit(out, b'","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":null')
+        r |= lit(out, b'","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":')
     else:
         r |= lit(out, b',"text":"')
         r |= json_escape(out, ch.echo.data, ch.echo.len)
         r |= json_escape(out, ch.text.data, ch.text.len)
-        r |= lit(out, b'","logprobs":null')
+        r |= lit(out, b'","logprobs":')
+    r |= put_logprobs(out, c, ch)
     r |= lit(out, b',"finish_reason":')
     r |= lit(out, finish_name(ch.finish))
     r |= lit(out, b',"stop_reason":')
@@ -184,7 +203,9 @@ cdef int json_choice(Buf *out, const CallC *c, const Choice *ch) noexcept nogil:
     r |= lit(out, b',"token_ids":')
     r |= put_ids(out, c, ch)
     if not c.chat:
-        r |= lit(out, b',"prompt_logprobs":null,"prompt_token_ids":')
+        r |= lit(out, b',"prompt_logprobs":')
+        r |= put_or_null(out, &ch.prompt_logprobs)
+        r |= lit(out, b',"prompt_token_ids":')
         r |= put_or_null(out, &ch.prompt_ids)
     return r | lit(out, b',"routed_experts":null}')
 
@@ -202,7 +223,9 @@ cdef int json_body(Buf *out, const CallC *c) noexcept nogil:
     r |= put_usage(out, c.prompt_tokens, c.completion_tokens)
     r |= lit(out, b',"prompt_tokens_details":null,"completion_tokens_details":null}')
     if c.chat:
-        r |= lit(out, b',"prompt_logprobs":null,"prompt_token_ids":')
+        r |= lit(out, b',"prompt_logprobs":')
+        r |= put_or_null(out, &c.choices[0].prompt_logprobs)
+        r |= lit(out, b',"prompt_token_ids":')
         r |= put_or_null(out, &c.choices[0].prompt_ids)
         r |= lit(out, b',"prompt_text":null')
     return r | lit(out, b',"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}')

@@ -143,13 +143,13 @@ class Lane:
     def _receive(self) -> None:
         pull = self._pull
         while readable(pull):
-            frame = pull.recv_multipart(zmq.NOBLOCK, copy=False)[0]
+            frame, *more = pull.recv_multipart(zmq.NOBLOCK, copy=False)
             message = frame.buffer
             if len(message) == len(ENGINE_DEAD) and bytes(message) == ENGINE_DEAD:
                 self._on_engine_dead(-1, "an engine reported a fatal error and stopped")
                 continue
             try:
-                engine, rest = self.pump.feed(message)
+                engine, rest = self.pump.feed(message, [part.buffer for part in more] if more else None)
             except EngineMessageError as error:
                 log.error("lane %d: malformed message from an engine (%s); its requests fail", self.index, error)
                 self._on_engine_dead(-1, "an engine sent a malformed message")

@@ -23,6 +23,7 @@ from fastfront.openai.calls import (
 from fastfront.openai.checks import check_chat, refuse_unserved
 from fastfront.openai.fields import ChatBody
 from fastfront.openai.message_errors import message_error
+from fastfront.openai.logprobs import FIELDS, NOTHING, chat_logprobs, put_on_wire
 from fastfront.openai.prompts import encode_prompt, require_output_fits, require_vocabulary, tokens_left
 from fastfront.openai.sampling import sampling_map
 from fastfront.openai.serving import Serving
@@ -69,6 +70,9 @@ def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
     )
     if (words := bad_words_ids(fields, serving)) is not None:
         sampling["_bad_words_token_ids"] = words
+    wanted = NOTHING if FIELDS.isdisjoint(fields) else chat_logprobs(fields, serving)
+    if wanted is not NOTHING:
+        put_on_wire(wanted, sampling)
     require_vocabulary(ids, serving)
     role = serving.response_role if get("add_generation_prompt", True) else conversation[-1]["role"]
     stream = bool(get("stream"))
@@ -90,6 +94,9 @@ def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
         include_stop_str_in_output=get("include_stop_str_in_output", False),
         min_tokens=get("min_tokens", 0),
         skip_special_tokens=get("skip_special_tokens", True),
+        logprobs=wanted.sample,
+        prompt_logprobs=wanted.prompt,
+        tokens_as_ids=bool(get("return_tokens_as_token_ids")),
         role=role,
         echo_content=_echo_content(conversation[-1], role) if get("echo") else "",
         priority=priority_of(fields, header),

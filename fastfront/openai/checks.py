@@ -181,9 +181,6 @@ def _unserved(name: str, what: str = "") -> ApiError:
 
 # Known fields without an implementation, with the values besides false that ask for nothing.
 _UNSERVED: Mapping[str, tuple[object, ...]] = {
-    "logprobs": (None,),  # not 0: that asks for the chosen tokens' logprobs
-    "top_logprobs": (None, 0),
-    "prompt_logprobs": (None,),
     "logprob_token_ids": (None,),
     "use_beam_search": (),
     "watermarking": (None,),

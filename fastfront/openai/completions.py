@@ -22,6 +22,7 @@ from fastfront.openai.calls import (
 )
 from fastfront.openai.checks import check_completion, refuse_unserved
 from fastfront.openai.fields import CompletionBody
+from fastfront.openai.logprobs import FIELDS, NOTHING, completion_logprobs, put_on_wire
 from fastfront.openai.prompts import (
     encode_prompt,
     require_output_fits,
@@ -76,6 +77,9 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
     )
     if (words := bad_words_ids(fields, serving)) is not None:
         sampling["_bad_words_token_ids"] = words
+    wanted = NOTHING if FIELDS.isdisjoint(fields) else completion_logprobs(fields, serving)
+    if wanted is not NOTHING:
+        put_on_wire(wanted, sampling)
     min_tokens = get("min_tokens", 0)
     prompts = []
     for (ids, text), max_tokens in zip(encoded, lengths, strict=True):
@@ -103,6 +107,10 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
         min_tokens=min_tokens,
         skip_special_tokens=get("skip_special_tokens", True),
         hide_output=hide_output,
+        logprobs=wanted.sample,
+        prompt_logprobs=wanted.prompt,
+        echo_logprobs=wanted.echo,
+        tokens_as_ids=bool(get("return_tokens_as_token_ids")),
         priority=priority_of(fields, header),
         cache_salt=get("cache_salt"),
         data_parallel_rank=rank_of(header, serving),

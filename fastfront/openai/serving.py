@@ -42,6 +42,7 @@ class Serving:
     response_role: str
     trust_request_chat_template: bool
     force_usage: bool
+    max_logprobs: int                           # -1: no bound
     data_parallel_size: int
     limits: Limits
 
@@ -85,6 +86,7 @@ def build_serving(config: ServeConfig) -> Serving:
         response_role=config.response_role,
         trust_request_chat_template=config.trust_request_chat_template,
         force_usage=config.enable_force_include_usage,
+        max_logprobs=config.max_logprobs,
         data_parallel_size=config.data_parallel_size,
         limits=config.limits,
     )

@@ -44,6 +44,10 @@ class PreparedCall:
     min_tokens: int = 0
     skip_special_tokens: bool = True
     hide_output: bool = False  # completions: echo with max_tokens 0 generates one token that is not shown
+    logprobs: int | None = None  # alternatives per token to show, -1: all the engine sends; None: no logprobs
+    prompt_logprobs: int | None = None  # the same for the prompt's tokens
+    echo_logprobs: bool = False  # completions: the prompt's tokens come first in `logprobs`
+    tokens_as_ids: bool = False  # logprobs show tokens as "token_id:N"
     role: str = "assistant"  # chat: role of the answer
     echo_content: str = ""  # chat echo: text of the last message when its role is `role`
     priority: int = 0
