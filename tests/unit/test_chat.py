@@ -311,8 +311,6 @@ def test_tools_that_cannot_be_called(serving: Serving, fields: dict[str, Any], p
 @pytest.mark.parametrize(
     "fields",
     [
-        {"logprobs": True},
-        {"prompt_logprobs": 0},
         {"use_beam_search": True},
         {"structured_outputs": {"regex": "a+"}},
         {"thinking_token_budget": 5},

@@ -131,8 +131,6 @@ def test_an_echo_is_the_prompts_text(serving: Serving) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"logprobs": 0}, "logprobs"),
-        ({"logprobs": True}, "logprobs"),
         ({"logprobs": -2}, "logprobs"),
         ({"logprobs": "x"}, "logprobs"),
         ({"suffix": "x"}, "suffix"),

@@ -26,7 +26,7 @@ ROUTES: dict[str, Any] = {
 }
 # What is asked for in these is not served yet; they must be refused naming the field.
 PENDING = (
-    "chat-logprobs", "chat-json-", "chat-structured-", "comp-echo-logprobs", "comp-logprobs", "comp-prompt-logprobs",
+    "chat-json-", "chat-structured-",
     "chat-field-62-structured_outputs", "chat-field-71-use_beam_search", "comp-field-30-response_format",
 )  # fmt: skip
 DECIDED = json.loads((HERE / "decided.json").read_text(encoding="utf-8"))
