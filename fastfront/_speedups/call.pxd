@@ -63,6 +63,7 @@ cdef struct CallC:
     void *owner                 # the Call (not counted)
     bint chat
     bint stream
+    bint has_sink               # Python makes the answer's bytes, from the pieces of text the pump gives it
     bint include_usage
     bint continuous_usage
     bint return_ids
@@ -94,6 +95,7 @@ cdef class Call:
     cdef readonly object protocol       # granian's, until the answer is complete
     cdef object transport               # made by the lane at the first event; dropping it ends the response
     cdef object send                    # transport.send_bytes
+    cdef readonly object sink           # fastfront.streams.sink.Sink, or None
     cdef readonly list headers          # further response headers, or None
     cdef public object on_end           # called once by the lane, with the Call, when it is over (any way)
     cdef readonly str external_id

@@ -3,11 +3,14 @@ from typing import Any
 
 from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.streams.prepared import PreparedCall
+from fastfront.streams.sink import Sink
 
 class Call:
     vocabulary: Vocabulary
     protocol: Any
     on_end: Callable[[Call], None] | None
+    sink: Sink | None
+    headers: list[tuple[str, str]] | None
     external_id: str
     arrival_time: float
     disconnected: bool

@@ -150,6 +150,8 @@ cdef class Call:
         self.protocol = protocol
         self.on_end = on_end
         self.headers = headers
+        self.sink = prepared.sink
+        c.has_sink = prepared.sink is not None
         self.external_id = prepared.external_id
         self.arrival_time = arrival_time
         c.chat = prepared.kind == "chat"

@@ -24,6 +24,7 @@ class Pump:
     prompt_tokens: int
     requests: list[int]
     live: int
+    errors: list[Exception]
     finished_engines: list[int]
     def __init__(
         self,

@@ -39,6 +39,8 @@ cdef enum EventKind:
     EVENT_LAST          # the last bytes of a stream
     EVENT_BODY          # the whole answer of a call that does not stream
     EVENT_FAIL          # the call failed; `at` is its ErrorCode
+    EVENT_PIECE         # text of one choice for a call's sink
+    EVENT_LAST_PIECE    # the same, and all choices have finished
 
 
 cdef enum:
@@ -53,11 +55,26 @@ cpdef enum ErrorCode:
     ERROR_ENGINE_DEAD = 3       # the engine has gone
 
 
+cdef struct Piece:              # of EVENT_PIECE: what its choice was like then; text at `at`, then ids, then logprobs
+    uint32_t index
+    size_t n_ids
+    size_t n_logprobs
+    uint32_t completion_tokens
+    int finish
+    int reason
+    uint32_t stop_index
+    int64_t stop_token
+
+
 cdef struct Event:
     CallC *call
     size_t at
     size_t n
     uint8_t kind
+    Piece piece
+
+
+FINISH_NAMES = ("stop", "length", "abort", "error", "repetition")     # by Finish
 
 
 class EngineMessageError(ValueError):
@@ -123,6 +140,8 @@ cdef class Pump:
     cdef readonly uint64_t prompt_tokens
     cdef readonly uint64_t requests[5]  # finished choices by Finish
     cdef readonly uint32_t live         # choices attached now
+    cdef list gone                      # calls given up while a message's events are sent
+    cdef readonly list errors           # exceptions of calls' Python; the lane logs and empties it
     cdef readonly list finished_engines # engine index of every choice detached by feed/cancel/fail; the lane empties it
     cdef uint16_t *detached             # the same, while the GIL is not held
     cdef size_t n_detached, cap_detached
@@ -140,6 +159,8 @@ cdef class Pump:
         self.sse_headers = sse_headers
         self.json_headers = json_headers
         self.finished_engines = []
+        self.gone = []
+        self.errors = []
 
     def __dealloc__(self):
         cdef uint32_t i
@@ -266,7 +287,7 @@ cdef class Pump:
         """Notes the bytes from `at` to the end of `out`; joins them to the event before if that is the same call's."""
         cdef Event *e
         cdef void *p
-        if self.n_events and kind != EVENT_FAIL:
+        if self.n_events and (kind == EVENT_SEND or kind == EVENT_LAST):
             e = &self.events[self.n_events - 1]
             if e.call == c and e.kind == EVENT_SEND and e.at + e.n == at:
                 e.n = self.out.len - e.at
@@ -390,6 +411,8 @@ cdef class Pump:
         cdef size_t at = self.out.len, held, n
         cdef uint32_t i
         cdef int r = 0
+        if c.has_sink:
+            return self.give_piece(c, ch)
         if not c.stream:
             if c.remaining:
                 return 0
@@ -412,6 +435,38 @@ cdef class Pump:
         c.ended = True
         r |= sse_end(&self.out, c)
         return r | self.event(c, EVENT_LAST, at)
+
+    cdef int give_piece(self, CallC *c, Choice *ch) noexcept nogil:
+        """Notes what is new of a choice for the call's sink."""
+        cdef size_t at = self.out.len
+        cdef size_t held = 0 if ch.finished or c.include_stop or c.stops == NULL else ch.stop.held
+        cdef size_t n = ch.text.len - held
+        cdef Event *e
+        cdef int r = buf_put(&self.out, ch.text.data, n)
+        c.sent_at = self.now
+        c.started = True
+        c.ended = c.remaining == 0
+        r |= buf_put(&self.out, ch.ids.data, ch.ids.len)
+        r |= buf_put(&self.out, ch.logprobs.data, ch.logprobs.len)
+        r |= self.event(c, EVENT_LAST_PIECE if c.ended else EVENT_PIECE, at)
+        if r < 0:
+            return -1
+        e = &self.events[self.n_events - 1]
+        e.n = n
+        e.piece.index = ch.index
+        e.piece.n_ids = ch.ids.len
+        e.piece.n_logprobs = ch.logprobs.len
+        e.piece.completion_tokens = ch.completion_tokens
+        e.piece.finish = ch.finish if ch.finished else FINISH_NONE
+        e.piece.reason = ch.reason
+        e.piece.stop_index = ch.stop_index
+        e.piece.stop_token = ch.stop_token
+        if held and n:
+            memmove(ch.text.data, ch.text.data + n, held)
+        ch.text.len = held
+        ch.ids.len = 0
+        ch.logprobs.len = 0
+        return 0
 
     cdef int read_error(self, Cursor *c, size_t *code) noexcept nogil:
         """The `error` map of an output: sets the code and fail_message. -1 if it is not such a map."""
@@ -674,39 +729,43 @@ cdef class Pump:
         return 0
 
     cdef int flush(self) except -1:
-        """Sends the events of the message at hand. An exception from one call's Python does not touch the others."""
+        """Sends the events of the message at hand. An exception in one call's Python ends that call and goes to `errors`."""
         cdef size_t i
         cdef Event *e
         cdef Call call
         cdef list over = None
-        cdef object error = None
         for i in range(self.n_events):
             e = &self.events[i]
             call = <Call>e.call.owner
+            if self.gone and call in self.gone:
+                continue
             try:
                 if e.kind == EVENT_SEND or e.kind == EVENT_LAST:
-                    if not self.deliver(call, self.out.data + e.at, e.n) and e.kind == EVENT_SEND and not call.c.ended:
-                        self.give_up(call)
-                        over = over or []
-                        over.append(call)
+                    if not self.deliver(call, self.out.data + e.at, e.n) and e.kind == EVENT_SEND:
+                        self.gone.append(call)
+                        if not call.c.ended:
+                            self.give_up(call)
                 elif e.kind == EVENT_BODY:
                     call.protocol.response_bytes(
                         200, self.json_headers if call.headers is None else self.json_headers + call.headers,
                         PyBytes_FromStringAndSize(self.out.data + e.at, e.n))
                     self.sends += 1
-                else:
+                elif e.kind == EVENT_FAIL:
                     self.send_failure(call, e.at)
+                else:
+                    self.take_piece(call, e)
             except Exception as exc:
-                error = exc
-                if not call.c.ended:
-                    self.give_up(call)
-                    over = over or []
-                    over.append(call)
-            if e.kind != EVENT_SEND:
+                self.errors.append(exc)
+                self.gone.append(call)
+                self.break_off(call)
+            if e.kind != EVENT_SEND and e.kind != EVENT_PIECE:
                 over = over or []
                 over.append(call)
         self.n_events = 0
         self.out.len = 0
+        if self.gone:
+            over = (over or []) + self.gone
+            self.gone = []
         if over is not None:
             for call in over:
                 self.finish_call(call)
@@ -714,17 +773,61 @@ cdef class Pump:
             for i in range(self.n_detached):
                 self.finished_engines.append(self.detached[i])
             self.n_detached = 0
-        if error is not None:
-            raise error
+        return 0
+
+    cdef int take_piece(self, Call call, Event *e) except -1:
+        """Gives a piece to the call's sink and sends what it makes of it."""
+        cdef const char *data = self.out.data + e.at
+        cdef bytes made
+        cdef Piece *p = &e.piece
+        reason = None
+        if p.finish != FINISH_NONE:
+            if p.reason == REASON_TOKEN:
+                reason = p.stop_token
+            elif p.reason == REASON_STRING:
+                reason = PyBytes_FromStringAndSize(
+                    call.c.stops.text + call.c.stops.offset[p.stop_index], call.c.stops.length[p.stop_index]).decode()
+            elif p.reason == REASON_REPETITION:
+                reason = "repetition_detected"
+        made = call.sink.add(
+            p.index,
+            PyBytes_FromStringAndSize(data, e.n).decode(),
+            PyBytes_FromStringAndSize(data + e.n, p.n_ids),
+            PyBytes_FromStringAndSize(data + e.n + p.n_ids, p.n_logprobs),
+            FINISH_NAMES[p.finish] if p.finish != FINISH_NONE else None,
+            reason,
+            p.completion_tokens,
+        )
+        if e.kind == EVENT_LAST_PIECE:
+            made = made + call.sink.end(call.c.prompt_tokens, call.c.completion_tokens)
+            if not call.c.stream:
+                call.protocol.response_bytes(
+                    200, self.json_headers if call.headers is None else self.json_headers + call.headers, made)
+                return 0
+        if made and call.c.stream and not self.deliver(call, made, len(made)) and e.kind == EVENT_PIECE:
+            self.gone.append(call)
+            if not call.c.ended:
+                self.give_up(call)
+        return 0
+
+    cdef int break_off(self, Call call) except -1:
+        """The Python of a call's answer failed: tells the client, aborts what is still running."""
+        if not call.c.ended:
+            self.give_up(call)
+        self.fail_message.len = 0
+        try:
+            self.send_failure(call, ERROR_INTERNAL)
+        except Exception:
+            pass
         return 0
 
     cdef int send_failure(self, Call call, int code) except -1:
         message = PyBytes_FromStringAndSize(self.fail_message.data, self.fail_message.len).decode("utf-8", "replace")
         if call.send is not None:
-            call.send(self.fail_event(code, message))
+            call.send((self.fail_event if call.sink is None else call.sink.failure_event)(code, message))
             self.sends += 1
             return 0
-        status, headers, body = self.fail_body(code, message)
+        status, headers, body = (self.fail_body if call.sink is None else call.sink.failure_answer)(code, message)
         if call.headers is not None:
             headers = headers + call.headers
         call.protocol.response_bytes(status, headers, body)

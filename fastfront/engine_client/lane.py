@@ -117,6 +117,9 @@ class Lane:
             if self._ping_interval_s:
                 self.pump.ping(KEEP_ALIVE, self._ping_interval_s)
             self._send_aborts()
+            for error in self.pump.errors:
+                log.error("lane %d: an answer could not be made", self.index, exc_info=error)
+            self.pump.errors.clear()
             if self.pump.finished_engines:
                 self._balancer.finished(self.pump.finished_engines)
                 self.pump.finished_engines.clear()

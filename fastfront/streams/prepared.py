@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fastfront.streams.sink import Sink
+
 
 @dataclass(slots=True)
 class PreparedPrompt:
@@ -50,6 +52,7 @@ class PreparedCall:
     tokens_as_ids: bool = False  # logprobs show tokens as "token_id:N"
     role: str = "assistant"  # chat: role of the answer
     echo_content: str = ""  # chat echo: text of the last message when its role is `role`
+    sink: Sink | None = None  # makes the answer's bytes in Python; None: the native chat and completion shapes
     priority: int = 0
     cache_salt: str | None = None
     data_parallel_rank: int | None = None

@@ -1,0 +1,43 @@
+"""Answers made in Python: for shapes the native path does not know (tool calls, reasoning, other APIs)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+Headers = list[tuple[str, str]]
+
+
+class Sink(Protocol):
+    """Turns the pieces of a call's choices into bytes. One call each; all its methods run on the lane's thread.
+
+    Keep them short: they hold up the lane's other streams. A method that raises fails the call.
+    """
+
+    def add(
+        self,
+        index: int,
+        text: str,
+        token_ids: bytes,
+        logprobs: bytes,
+        finish: str | None,
+        stop_reason: int | str | None,
+        completion_tokens: int,
+    ) -> bytes:
+        """New text of choice `index`, whole characters, possibly "". Returns what to send now (streams only).
+
+        `token_ids` are this piece's as JSON digits ("1,2"; "" unless return_token_ids), `logprobs` its chat entries as JSON
+        without brackets. `finish` is set with the last piece of a choice; `completion_tokens` counts all of it so far.
+        """
+        ...
+
+    def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
+        """All choices have finished: the last bytes of a stream, or the whole body."""
+        ...
+
+    def failure_event(self, code: int, message: str) -> bytes:
+        """The last bytes of a stream that fails after its head was sent; `code` is a pump ErrorCode."""
+        ...
+
+    def failure_answer(self, code: int, message: str) -> tuple[int, Headers, bytes]:
+        """Status, headers and body when it fails before anything was sent."""
+        ...
