@@ -48,6 +48,11 @@ def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
     fields: Mapping[str, Any] = _READER.read(body)
     if not fields.keys() <= _PLAIN:
         check_chat(fields)
+    return prepare_chat_fields(fields, header, serving)
+
+
+def prepare_chat_fields(fields: Mapping[str, Any], header: Header, serving: Serving) -> PreparedCall:
+    """The same from fields that are already read and checked, for other APIs that end as a chat. Raises ApiError."""
     require_model(fields, serving)
     stop = stop_strings(fields, serving)
     if not fields.keys() <= _PLAIN:
