@@ -1,0 +1,1 @@
+"""Reasoning: where what a model thinks ends and what it answers begins."""

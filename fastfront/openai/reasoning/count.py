@@ -1,0 +1,61 @@
+"""How many of the tokens that a model wrote were reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from fastfront.openai.reasoning.base import ReasoningParser
+
+
+class ReasoningCounter:
+    """Counts tokens by id. One for each choice.
+
+    "inside": from the beginning, or an opening marker, to whatever ends reasoning; special tokens do not count.
+    "between": from an opening marker to a closing one. "none": there are none to tell.
+    """
+
+    def __init__(
+        self,
+        parser: type[ReasoningParser],
+        token_id: Callable[[str], int | None],
+        special: Collection[int] = (),
+        off: bool = False,
+    ) -> None:
+        self.count = 0
+        self._style = "none" if off else parser.counts
+        self._opens = _ids(parser.opens, token_id)
+        self._closes = _ids(parser.closes, token_id)
+        self._ends = self._closes | _ids(parser.implied, token_id)
+        self._special = special
+        self._inside = parser.begins_inside
+        self._reopens = getattr(parser, "reopens", False)
+        self._depth = 0
+
+    def add(self, ids: Iterable[int]) -> None:
+        """The next tokens of the answer, those without text included."""
+        if self._style == "inside":
+            self._add_inside(ids)
+        elif self._style == "between":
+            self._add_between(ids)
+
+    def _add_inside(self, ids: Iterable[int]) -> None:
+        for token in ids:
+            if token in self._opens:
+                self._inside = self._inside or self._reopens
+            elif token in self._ends:
+                self._inside = False
+            elif self._inside and token not in self._special:
+                self.count += 1
+
+    def _add_between(self, ids: Iterable[int]) -> None:
+        for token in ids:
+            if token in self._opens:
+                self._depth += 1
+            elif token in self._closes:
+                self._depth = max(0, self._depth - 1)
+            elif self._depth:
+                self.count += 1
+
+
+def _ids(texts: tuple[str, ...], token_id: Callable[[str], int | None]) -> frozenset[int]:
+    return frozenset(found for text in texts if (found := token_id(text)) is not None)

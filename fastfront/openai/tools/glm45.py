@@ -1,0 +1,126 @@
+"""Calls as GLM-4.5 and later write them: `<tool_call>f <arg_key>key</arg_key> <arg_value>value</arg_value></tool_call>`."""
+
+from __future__ import annotations
+
+from fastfront.openai.tools.arguments import TypedArguments
+from fastfront.openai.tools.base import ToolParser
+from fastfront.openai.tools.tags import Tags
+
+_CALL, _CALL_END = "<tool_call>", "</tool_call>"
+_KEY, _KEY_END = "<arg_key>", "</arg_key>"
+_VALUE, _VALUE_END = "<arg_value>", "</arg_value>"
+_TEXT = Tags(_CALL)
+_TEXT_AFTER_REASONING = Tags(_CALL, "</think>")
+_NAME_ENDS = Tags(_KEY, _CALL_END)
+_KEY_ENDS = Tags(_KEY_END, _CALL_END)
+_VALUE_BEGINS = Tags(_VALUE, _KEY, _CALL_END)
+_VALUE_ENDS = Tags(_VALUE_END, _CALL_END)
+
+
+class Glm45Parser(ToolParser):
+    """Values are text, typed by the tool's schema. A call of a function that the request does not offer is dropped."""
+
+    keeps_special_tokens = "always"
+    structural_tag = "glm_4_7"
+    constrains_auto = True
+    answers_forced = True
+    hides_when_off = True
+    drops_blank = True
+    strips_content = True
+
+    def _prepare(self) -> None:
+        self._tags = _TEXT_AFTER_REASONING if self._after_reasoning else _TEXT
+        self._word: list[str] = []         # of a name or key that has begun
+        self._wanted = False
+        self._arguments = TypedArguments(None)
+
+    def _text(self, text: str, at: int, last: bool) -> int:
+        tags = self._tags
+        end, tag, then = tags.split(text, at, last)
+        self._say(text[at:end])
+        if not tag:
+            return then
+        if tag == _CALL:
+            self._state = Glm45Parser._name
+        return then
+
+    def _name(self, text: str, at: int, last: bool) -> int:
+        end, tag, then = _NAME_ENDS.split(text, at, last)
+        self._word.append(text[at:end])
+        if not tag:
+            return then
+        name = "".join(self._word).strip()
+        self._word.clear()
+        self._wanted = bool(name) and (not self._tools or name in self._tools)
+        self._arguments = TypedArguments(self._tools.get(name), whole=self._whole)
+        if self._wanted:
+            self._call(name)
+        if tag == _KEY:
+            self._state = Glm45Parser._key
+        else:
+            self._close()
+        return then
+
+    def _key(self, text: str, at: int, last: bool) -> int:
+        end, tag, then = _KEY_ENDS.split(text, at, last)
+        self._word.append(text[at:end])
+        if not tag:
+            return then
+        if tag == _KEY_END:
+            self._state = Glm45Parser._before_value
+        else:
+            self._close()
+        return then
+
+    def _before_value(self, text: str, at: int, last: bool) -> int:
+        _, tag, then = _VALUE_BEGINS.split(text, at, last)
+        if not tag:
+            return then
+        key = "".join(self._word).strip()
+        self._word.clear()
+        if tag == _VALUE:
+            self._add(self._arguments.begin(key))
+            self._state = Glm45Parser._value
+        elif tag == _KEY:
+            self._state = Glm45Parser._key
+        else:
+            self._close()
+        return then
+
+    def _value(self, text: str, at: int, last: bool) -> int:
+        end, tag, then = _VALUE_ENDS.split(text, at, last)
+        self._add(self._arguments.add(text[at:end]))
+        if not tag:
+            return then
+        if tag == _VALUE_END:
+            self._add(self._arguments.end())
+            self._state = Glm45Parser._after_value
+        else:
+            self._close()
+        return then
+
+    def _after_value(self, text: str, at: int, last: bool) -> int:
+        _, tag, then = _NAME_ENDS.split(text, at, last)
+        if not tag:
+            return then
+        if tag == _KEY:
+            self._state = Glm45Parser._key
+        else:
+            self._close()
+        return then
+
+    def _add(self, text: str) -> None:
+        if self._wanted:
+            self._write(text)
+
+    def _close(self) -> None:
+        self._word.clear()
+        self._add(self._arguments.close())
+        self._state = Glm45Parser._text
+
+    def _end(self, cut: bool) -> None:
+        if self._state not in (Glm45Parser._text, Glm45Parser._name):
+            self.flawed = True
+            if not cut and (self._whole or self._arguments.is_empty):
+                self._add(self._arguments.close(abandon=True))
+        super()._end(cut)

@@ -1,0 +1,87 @@
+"""Calls as Kimi K2 writes them: a section of calls, each `functions.f:0`, a marker and JSON between two more markers."""
+
+from __future__ import annotations
+
+from fastfront.openai.tools.base import ToolParser
+from fastfront.openai.tools.coerce import Properties, corrected
+from fastfront.openai.tools.tags import Tags
+
+_SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+_CALL, _ARGUMENTS, _CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+_TEXT = Tags(_SECTION)
+_TEXT_AFTER_REASONING = Tags(_SECTION, "</think>")
+_CALLS = Tags(_CALL)
+_HEAD_ENDS = Tags(_ARGUMENTS, _CALL_END, _SECTION_END)
+_CALL_ENDS = Tags(_CALL_END, _SECTION_END)
+
+
+class KimiK2Parser(ToolParser):
+    """A call's id is what the model wrote. Nothing after the first section is content."""
+
+    keeps_special_tokens = "with tools"
+    structural_tag = "kimi"
+    answers_forced = True
+    hides_when_off = True
+    drops_blank = True
+    ids = "numbered"
+
+    def _prepare(self) -> None:
+        self._tags = _TEXT_AFTER_REASONING if self._after_reasoning else _TEXT
+        self._head: list[str] = []
+        self._argued = False
+
+    def _text(self, text: str, at: int, last: bool) -> int:
+        tags = self._tags
+        end, tag, then = tags.split(text, at, last)
+        self._say(text[at:end])
+        if not tag:
+            return then
+        if tag == _SECTION:
+            self._state = KimiK2Parser._section
+        return then
+
+    def _section(self, text: str, at: int, last: bool) -> int:
+        _, tag, then = _CALLS.split(text, at, last)
+        if not tag:
+            return then
+        self._state = KimiK2Parser._header
+        return then
+
+    def _header(self, text: str, at: int, last: bool) -> int:
+        end, tag, then = _HEAD_ENDS.split(text, at, last)
+        self._head.append(text[at:end])
+        if not tag:
+            return then
+        head = "".join(self._head).strip()
+        self._head.clear()
+        name, _, number = head.partition(":")
+        name = name.removeprefix("functions.")
+        self._state = KimiK2Parser._section
+        if tag == _ARGUMENTS and name:
+            self._call(name, head if number.isdecimal() else None)
+            self._argued = False
+            self._state = KimiK2Parser._json
+        return then
+
+    def _json(self, text: str, at: int, last: bool) -> int:
+        end, tag, then = _CALL_ENDS.split(text, at, last)
+        piece = text[at:end]
+        self._argued = self._argued or (bool(piece) and not piece.isspace())
+        self._write(piece)
+        if not tag:
+            return then
+        if not self._argued:
+            self._write("{}")
+        self._state = KimiK2Parser._section
+        return then
+
+    def _end(self, cut: bool) -> None:
+        if self._state is KimiK2Parser._json:
+            self.flawed = True
+            if not self._argued and not cut:
+                self._write("{}")
+        super()._end(cut)
+
+    @classmethod
+    def _tidied(cls, arguments: str, properties: Properties | None) -> str:
+        return corrected(arguments.strip(), properties)

@@ -1,0 +1,117 @@
+"""Calls as Mistral's models write them: `[TOOL_CALLS]f[ARGS]{...}`, and before that `[TOOL_CALLS][{"name": "f", ...}]`."""
+
+from __future__ import annotations
+
+import json
+
+from fastfront.openai.tools.call_array import CallArrayParser
+from fastfront.openai.tools.coerce import Properties, corrected
+from fastfront.openai.tools.json_value import JsonValue, skip_blank
+from fastfront.openai.tools.tags import Tags
+
+_CALLS, _CALL_ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
+_TEXT = Tags(_CALLS)
+_HEAD = Tags(_CALLS, _CALL_ID, _ARGS, "{")
+
+
+class MistralParser(CallArrayParser):
+    """The first characters after the marker tell the form. Text after a call's arguments is dropped."""
+
+    keeps_special_tokens = "with tools"
+    answers_forced = True
+    hides_when_off = True
+    drops_blank = True
+    ids = "mistral"
+    strips_content = True
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._head: list[str] = []
+        self._name = ""
+        self._argument = JsonValue()
+        self._argued = False
+
+    def _text(self, text: str, at: int, last: bool) -> int:
+        end, tag, then = _TEXT.split(text, at, last)
+        if self._index < 0:
+            self._say(text[at:end])
+        if tag:
+            self._state = MistralParser._after_marker
+        return then
+
+    def _after_marker(self, text: str, at: int, last: bool) -> int:
+        begin = skip_blank(text, at)
+        rest = text[begin : begin + len(_ARGS)]
+        if not rest or (not last and len(rest) < len(_ARGS) and _ARGS.startswith(rest)):
+            return begin
+        if rest[0] == "[" and rest != _ARGS:
+            self._enter(_CALLS + "[")
+            return begin + 1
+        if rest[0] == "{":
+            self._enter_object(_CALLS)
+            return begin
+        self._name = ""
+        self._state = MistralParser._in_head
+        return begin
+
+    def _in_head(self, text: str, at: int, last: bool) -> int:
+        """The name, and an id if there is one, up to the arguments."""
+        end, tag, then = _HEAD.split(text, at, last)
+        self._head.append(text[at:end])
+        if not tag:
+            return then
+        word = "".join(self._head).strip()
+        self._head.clear()
+        if tag == _CALL_ID:
+            self._name = word
+            return then
+        if tag == _CALLS:
+            self.flawed = True
+            self._state = MistralParser._after_marker
+            return then
+        if self._name:
+            self._call(self._name, word or None)
+        else:
+            self._call(word)
+        self._name = ""
+        self._argument = JsonValue()
+        self._argued = False
+        self._state = MistralParser._json
+        return end if tag == "{" else then
+
+    def _json(self, text: str, at: int, last: bool) -> int:
+        if not self._argued:
+            at = skip_blank(text, at)
+            if at == len(text):
+                return at
+            if text[at] != "{":
+                self._finish_call(False)   # it has none
+                return at
+        self._argued = True
+        end = self._argument.feed(text, at)
+        self._write(text[at:end])
+        if self._argument.done:
+            self._state = MistralParser._text
+        return end
+
+    def _after_array(self) -> None:
+        self._state = MistralParser._text
+
+    def _finish_call(self, cut: bool) -> None:
+        if not self._argued and not cut:
+            self._write("{}")
+        self._state = MistralParser._text
+
+    def _end(self, cut: bool) -> None:
+        if self._state is MistralParser._json:
+            self.flawed = True
+            self._finish_call(cut)
+        super()._end(cut)
+
+    @classmethod
+    def _tidied(cls, arguments: str, properties: Properties | None) -> str:
+        arguments = arguments.strip()
+        if arguments.startswith('"'):      # an object written as a string
+            value = json.loads(arguments)
+            return value if isinstance(value, str) else arguments
+        return corrected(arguments, properties)

@@ -1,0 +1,126 @@
+"""Calls as Qwen3-Coder writes them: `<tool_call><function=f><parameter=key>value</parameter></function></tool_call>`."""
+
+from __future__ import annotations
+
+from fastfront.openai.tools.arguments import TypedArguments
+from fastfront.openai.tools.base import ToolParser
+from fastfront.openai.tools.tags import Tags
+
+_CALL, _CALL_END = "<tool_call>", "</tool_call>"
+_FUNCTION, _FUNCTION_END = "<function=", "</function>"
+_PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
+_THINK_END = "</think>"
+_TEXT = Tags(_CALL, _FUNCTION)
+_TEXT_AFTER_REASONING = Tags(_CALL, _FUNCTION, _THINK_END)
+_BEFORE_NAME = Tags(_FUNCTION, _CALL_END)
+_NAME = Tags(">", _FUNCTION_END)
+_BODY = Tags(_PARAMETER, _FUNCTION_END)
+_KEY = Tags(">")
+_VALUE = Tags(_PARAMETER_END, _PARAMETER, _FUNCTION_END)
+_BETWEEN = Tags(_CALL, _CALL_END, _FUNCTION)
+
+
+class Qwen3CoderParser(ToolParser):
+    """Values are text, typed by the tool's schema. `<tool_call>` may be missing, and so may a value's end."""
+
+    keeps_special_tokens = "always"
+    structural_tag = "qwen_3_coder"
+    answers_forced = True
+    hides_when_off = True
+    drops_blank = True
+    strips_content = True
+
+    def _prepare(self) -> None:
+        self._tags = _TEXT_AFTER_REASONING if self._after_reasoning else _TEXT
+        self._word: list[str] = []         # of a name or key that has begun
+        self._arguments = TypedArguments(None)
+
+    def _text(self, text: str, at: int, last: bool) -> int:
+        tags = self._tags
+        end, tag, then = tags.split(text, at, last)
+        self._say(text[at:end])
+        if not tag:
+            return then
+        if tag == _CALL:
+            self._state = Qwen3CoderParser._before_name
+        elif tag == _FUNCTION:
+            self._state = Qwen3CoderParser._name
+        return then
+
+    def _before_name(self, text: str, at: int, last: bool) -> int:
+        _, tag, then = _BEFORE_NAME.split(text, at, last)
+        if not tag:
+            return then
+        self._state = Qwen3CoderParser._name if tag == _FUNCTION else Qwen3CoderParser._text
+        return then
+
+    def _name(self, text: str, at: int, last: bool) -> int:
+        end, tag, then = _NAME.split(text, at, last)
+        self._word.append(text[at:end])
+        if not tag:
+            return then
+        name = "".join(self._word).strip()
+        self._word.clear()
+        if not name:
+            self._state = Qwen3CoderParser._between
+            return then
+        self._arguments = TypedArguments(self._tools.get(name), whole=self._whole, trim=True)
+        self._call(name)
+        self._state = Qwen3CoderParser._body
+        if tag == _FUNCTION_END:
+            self._close()
+        return then
+
+    def _body(self, text: str, at: int, last: bool) -> int:
+        _, tag, then = _BODY.split(text, at, last)
+        if not tag:
+            return then
+        if tag == _PARAMETER:
+            self._state = Qwen3CoderParser._key
+        else:
+            self._close()
+        return then
+
+    def _key(self, text: str, at: int, last: bool) -> int:
+        end, tag, then = _KEY.split(text, at, last)
+        self._word.append(text[at:end])
+        if not tag:
+            return then
+        self._write(self._arguments.begin("".join(self._word).strip()))
+        self._word.clear()
+        self._state = Qwen3CoderParser._value
+        return then
+
+    def _value(self, text: str, at: int, last: bool) -> int:
+        end, tag, then = _VALUE.split(text, at, last)
+        self._write(self._arguments.add(text[at:end]))
+        if not tag:
+            return then
+        if tag == _FUNCTION_END:
+            self._close()
+        else:
+            self._write(self._arguments.end())
+            self._state = Qwen3CoderParser._key if tag == _PARAMETER else Qwen3CoderParser._body
+        return then
+
+    def _between(self, text: str, at: int, last: bool) -> int:
+        _, tag, then = _BETWEEN.split(text, at, last)
+        if not tag:
+            return then
+        self._state = {
+            _CALL: Qwen3CoderParser._before_name,
+            _CALL_END: Qwen3CoderParser._text,
+            _FUNCTION: Qwen3CoderParser._name,
+        }[tag]
+        return then
+
+    def _close(self) -> None:
+        self._write(self._arguments.close())
+        self._state = Qwen3CoderParser._between
+
+    def _end(self, cut: bool) -> None:
+        if self._state in (Qwen3CoderParser._body, Qwen3CoderParser._key, Qwen3CoderParser._value):
+            self.flawed = True
+            if not cut and (self._whole or self._arguments.is_empty):
+                self._write(self._arguments.close(abandon=True))
+        super()._end(cut)
