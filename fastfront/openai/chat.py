@@ -22,8 +22,8 @@ from fastfront.openai.calls import (
 )
 from fastfront.openai.checks import check_chat, refuse_unserved
 from fastfront.openai.fields import ChatBody
-from fastfront.openai.message_errors import message_error
 from fastfront.openai.logprobs import FIELDS, NOTHING, chat_logprobs, put_on_wire
+from fastfront.openai.message_errors import message_error
 from fastfront.openai.prompts import encode_prompt, require_output_fits, require_vocabulary, tokens_left
 from fastfront.openai.sampling import sampling_map
 from fastfront.openai.serving import Serving

@@ -21,6 +21,7 @@ log = logging.getLogger("fastfront.http")
 native: Any = _granian  # its type stubs do not follow its code
 HEADER_BUFFER_BYTES = 8192 + 4096 * 100
 STOP_WAIT_S = 5.0
+BACKLOG = 4096  # clients that may wait to be accepted
 Intake = Callable[[Any, Any], None]
 
 
@@ -166,14 +167,13 @@ class HttpServer:
         ssl_keyfile: str | None = None,
     ) -> None:
         uds = sock.family == socket.AF_UNIX
-        backlog = min(max_connections, 4096)
         loop = _InlineLoop()
         self._sock = sock
         self._backlog = backlog
         self._signal = native.WorkerSignal()
         worker = native.RSGIWorker(
             1,  # worker id
-            native.SocketHolder(sock.fileno(), uds, backlog),
+            native.SocketHolder(sock.fileno(), uds, BACKLOG),
             None,  # ipc
             workers,  # runtime threads, each with its own epoll
             512,  # tokio's blocking threads, at most; none is used

@@ -45,6 +45,7 @@ from fastfront.streams.dispatcher import Dispatcher
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 GC_THRESHOLD = 50_000
 OPEN_FILES = 65_535
+SPARE_FILES = 64  # for the engines' sockets, files that are read, and so on
 DRAIN_POLL_S = 0.02
 SEND_TIMEOUT_S = 1.0
 log = logging.getLogger("fastfront")
@@ -170,7 +171,7 @@ class Server:
             app.intake,
             workers=config.workers,
             request_threads=config.request_threads,
-            max_connections=config.max_connections,
+            max_connections=connection_limit(config.max_connections),
             keep_alive_s=config.keep_alive_s,
             ssl_certfile=config.ssl_certfile,
             ssl_keyfile=config.ssl_keyfile,
@@ -262,6 +263,19 @@ def fingerprint(config: ServeConfig) -> str:
     version = importlib.metadata.version("fastfront")
     what = f"{config.model} {config.data_parallel_size} {config.tensor_parallel_size} {config.dtype}"
     return f"fastfront-{version}-{hashlib.sha256(what.encode()).hexdigest()[:8]}"
+
+
+def connection_limit(wanted: int) -> int:
+    """How many connections may be open: as asked for, but fewer than descriptors are left.
+
+    granian accepts in a tight loop while accepting fails for want of descriptors; with a limit below that the clients wait in
+    the kernel's queue instead.
+    """
+    in_use = len(os.listdir("/dev/fd"))
+    possible = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - in_use - SPARE_FILES)
+    if possible < wanted:
+        log.warning("at most %d connections instead of %d: the limit of open files is too low (ulimit -n)", possible, wanted)
+    return min(wanted, possible)
 
 
 def raise_open_files() -> None:

@@ -19,7 +19,9 @@ LENGTH = 1
 Row = list[tuple[int, float]]
 
 
-def arrays(rows: list[Row], *, ids: str = "<i4", values: str = "<f4", ranks: str = "<i8", aux: list[bytes] | None = None) -> list[Any]:
+def arrays(
+    rows: list[Row], *, ids: str = "<i4", values: str = "<f4", ranks: str = "<i8", aux: list[bytes] | None = None
+) -> list[Any]:
     """The wire's form of rows; with `aux` the bytes go there, as frames of their own."""
     codes = {"<i4": "i", "<i8": "q", "<f4": "f", "<f8": "d", "int32": "i", "int64": "q", "float32": "f"}
     width = len(rows[0]) if rows else 1

@@ -46,10 +46,16 @@ def test_completion(fields: dict[str, Any], wanted: LogprobsWanted) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "name", "value"),
-    [({"logprobs": 21}, "logprobs", 21), ({"logprobs": -1}, "logprobs", 1000), ({"prompt_logprobs": 1000}, "prompt_logprobs", 1000)],
+    [
+        ({"logprobs": 21}, "logprobs", 21),
+        ({"logprobs": -1}, "logprobs", 1000),
+        ({"prompt_logprobs": 1000}, "prompt_logprobs", 1000),
+    ],
 )
 def test_more_than_allowed(fields: dict[str, Any], name: str, value: int) -> None:
-    with pytest.raises(ApiError, match=rf"logprobs of {value}, which is greater than max allowed: 20 \(parameter={name}") as caught:
+    with pytest.raises(
+        ApiError, match=rf"logprobs of {value}, which is greater than max allowed: 20 \(parameter={name}"
+    ) as caught:
         completion_logprobs(fields, serving())
     assert (caught.value.status, caught.value.param) == (400, name)
 
