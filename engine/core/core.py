@@ -84,8 +84,11 @@ class EngineCore:
         """Plan and run one step; the command to leave, if one came meanwhile."""
         plan = self._scheduler.schedule()
         now = self._clock()
-        for request in self._scheduler.scheduled:
-            request.scheduled_at = request.scheduled_at or now
+        if self._log_stats:
+            for request in self._scheduler.preempted:
+                request.events.append((EventType.PREEMPTED, now))
+            for request in self._scheduler.scheduled:
+                request.events.append((EventType.SCHEDULED, now))
         result = self._executor.execute(plan)
         # Requests aborted during the forward pass must not get another token.
         leave = self._take_commands(wait=False)
@@ -158,6 +161,9 @@ class EngineCore:
             output.finish_reason, output.stop_reason = stop.finish, stop.reason
         if result.logprobs and request.request_id in result.logprobs:
             output.new_logprobs = _wire_logprobs(result.logprobs[request.request_id])
+        if request.events and self._log_stats:
+            output.events = [Event(kind, when) for kind, when in request.events]
+            request.events = []
         if request.answered:
             return output
         request.answered = True
@@ -165,9 +171,6 @@ class EngineCore:
         output.prefill_stats = PrefillStats(prompt, prompt)
         if request.request_id in result.prompt_logprobs:
             output.new_prompt_logprobs_tensors = _wire_prompt_logprobs(result.prompt_logprobs[request.request_id])
-        if self._log_stats:
-            scheduled = request.scheduled_at or request.queued_at
-            output.events = [Event(EventType.QUEUED, request.queued_at), Event(EventType.SCHEDULED, scheduled)]
         return output
 
     def _put(self, request: Request, output: EngineCoreOutput) -> None:

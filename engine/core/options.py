@@ -43,12 +43,8 @@ def parse(argv: list[str]) -> CoreOptions:
     ap.add_argument("--seed", type=int, help="makes requests without a seed reproducible")
     ap.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: all this process may use)")
     ap.add_argument("--disable-log-stats", action="store_false", dest="log_stats", help="send no stats and events")
-    ap.add_argument(
-        "--handshake-timeout", type=float, default=300.0, metavar="S", help="wait that long for the frontend"
-    )
-    ap.add_argument(
-        "--disconnect-timeout", type=float, default=10.0, metavar="S", help="leave when it is gone that long"
-    )
+    ap.add_argument("--handshake-timeout", type=float, default=300.0, metavar="S", help="wait that long for the frontend")
+    ap.add_argument("--disconnect-timeout", type=float, default=10.0, metavar="S", help="leave when it is gone that long")
     values = vars(ap.parse_args(argv))
     host, port = values.pop("data_parallel_address"), values.pop("data_parallel_rpc_port")
     handshake = values.pop("handshake") or f"tcp://{f'[{host}]' if ':' in host else host}:{port}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from engine.protocol import EngineCoreRequest, RequestFault, SamplingParams
+from engine.protocol import EngineCoreRequest, EventType, RequestFault, SamplingParams
 from engine.scheduler.request import Request
 
 MAX_LISTED_LOGPROBS = 128
@@ -24,9 +24,7 @@ class Bounds:
     vocab_size: int
 
 
-def build_request(
-    message: EngineCoreRequest | RequestFault, bounds: Bounds, *, client: int, seed: int, now: float
-) -> Request:
+def build_request(message: EngineCoreRequest | RequestFault, bounds: Bounds, *, client: int, seed: int, now: float) -> Request:
     """Turn a decoded ADD into a request; raise InvalidRequestError for anything that cannot be served.
 
     `seed` is used if the request has none.
@@ -58,7 +56,7 @@ def build_request(
         params=params,
         max_tokens=max_tokens,
         seed=params.seed if params.seed is not None else seed,
-        queued_at=now,
+        events=[(EventType.QUEUED, now)],
     )
 
 

@@ -48,9 +48,7 @@ class Leave(Exception):
 class MockEngine:
     """All requests of the mock. Used by one thread; `send(client, frames)` puts a message on a client's output."""
 
-    def __init__(
-        self, options: MockOptions, clients: int, script: Script, report: Report, send: Send, dp: bool
-    ) -> None:
+    def __init__(self, options: MockOptions, clients: int, script: Script, report: Report, send: Send, dp: bool) -> None:
         """`dp`: list finished requests in the messages, as an engine behind a coordinator does."""
         self.script = script
         self.adds = self.aborts = self.steps = self.tokens = 0
@@ -117,15 +115,26 @@ class MockEngine:
     def abort(self, ids: list[str]) -> None:
         """Forget these requests; unknown ids are ignored."""
         self.aborts += len(ids)
+        known = [(self._forget(request_id), request_id) for request_id in ids]
         gone = set(ids)
-        known = [i for i in ids if self._others.pop(i, None) or any(batch.discard(i) for batch in self._plain)]
         if self._waiting:
-            known += [stream.request_id for stream in self._waiting if stream.request_id in gone]
+            known += [(stream.client, stream.request_id) for stream in self._waiting if stream.request_id in gone]
             self._waiting = deque(stream for stream in self._waiting if stream.request_id not in gone)
-        if self._finished is not None:
-            self._finished[0] += known
+        known = [(client, request_id) for client, request_id in known if client >= 0]
         if self._report.on:
-            self._report.write("abort", ids=ids, known=known, **self.load())
+            self._report.write("abort", ids=ids, known=[request_id for _, request_id in known], **self.load())
+        if self._finished is not None:
+            for client, request_id in known:
+                self._finished[client].append(request_id)
+            if not self.running:
+                self._flush()
+
+    def _forget(self, request_id: str) -> int:
+        """Drop a running request; its client, or -1 if there is none of that id."""
+        stream = self._others.pop(request_id, None)
+        if stream is not None:
+            return stream.client
+        return next((client for client, batch in enumerate(self._plain) if batch.discard(request_id)), -1)
 
     def abort_all(self) -> None:
         """Finish everything in flight with reason abort."""

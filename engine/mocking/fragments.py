@@ -69,9 +69,7 @@ def output_tail(finish: int | None, first: tuple[float, float, int] | None = Non
     )
 
 
-def message(
-    engine_index: int, count: int, pieces: bytes, timestamp: float, stats: bytes = NIL, finished: bytes = NIL
-) -> bytes:
+def message(engine_index: int, count: int, pieces: bytes, timestamp: float, stats: bytes = NIL, finished: bytes = NIL) -> bytes:
     """One outputs message of `count` encoded outputs; `stats` and `finished` are encoded elements 2 and 5."""
     return b"".join(
         (

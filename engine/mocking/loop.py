@@ -34,9 +34,7 @@ IDLE_MS = 1000
 class MockLoop:
     """Sockets and clock around a `MockEngine`. Used by the main thread: it takes over SIGTERM."""
 
-    def __init__(
-        self, options: MockOptions, link: FrontendLink, watch: DisconnectWatch, script: Script, report: Report
-    ) -> None:
+    def __init__(self, options: MockOptions, link: FrontendLink, watch: DisconnectWatch, script: Script, report: Report) -> None:
         """`link` is connected, `watch` on it."""
         self._options = options
         self._link = link
@@ -187,9 +185,7 @@ class MockLoop:
         load = (self._engine.running, self._engine.waiting)
         if out is not None and load != self._last_load:
             self._last_load = load
-            message = EngineCoreOutputs(
-                self._options.index, [], scheduler_stats=self._engine.stats(), timestamp=time.monotonic()
-            )
+            message = EngineCoreOutputs(self._options.index, [], scheduler_stats=self._engine.stats(), timestamp=time.monotonic())
             out.send(self._engine.reply(message))
 
     def _print_rate(self) -> None:

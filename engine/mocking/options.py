@@ -36,15 +36,11 @@ def parse(argv: list[str], doc: str) -> MockOptions:
     """Parse a command line; leaves with status 2 on errors."""
     ap = argparse.ArgumentParser("engine.mock", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--handshake", help="address of the frontend's handshake socket")
-    ap.add_argument(
-        "--data-parallel-address", default="127.0.0.1", help="with --data-parallel-rpc-port, for --handshake"
-    )
+    ap.add_argument("--data-parallel-address", default="127.0.0.1", help="with --data-parallel-rpc-port, for --handshake")
     ap.add_argument("--data-parallel-rpc-port", type=int)
     where = ap.add_mutually_exclusive_group()
     where.add_argument("--headless", action="store_true", help="started on its own, joins a frontend elsewhere")
-    where.add_argument(
-        "--local", action="store_true", help="started by the frontend (the default): dies with its parent"
-    )
+    where.add_argument("--local", action="store_true", help="started by the frontend (the default): dies with its parent")
     ap.add_argument("--index", "--data-parallel-rank", type=int, default=0, help="engine index")
     ap.add_argument("--step-ms", type=float, default=10.0, help="step clock, 0: no clock")
     ap.add_argument("--tokens", choices=("random", "echo"), default="random", help="what unscripted requests get")
@@ -59,9 +55,7 @@ def parse(argv: list[str], doc: str) -> MockOptions:
     ap.add_argument("--stats", action="store_true", help="send scheduler_stats with every step")
     ap.add_argument("--bare", action="store_true", help="no events and prefill stats in first outputs")
     ap.add_argument("--print-rate", action="store_true", help="print tokens/s every 2 s")
-    ap.add_argument(
-        "--startup", choices=("ok", "silent", "exit"), default="ok", help="after HELLO: work, never get ready, leave"
-    )
+    ap.add_argument("--startup", choices=("ok", "silent", "exit"), default="ok", help="after HELLO: work, never get ready, leave")
     ap.add_argument("--load-ms", type=float, default=0.0, help="pretend to load that long")
     ap.add_argument("--ignore-sigterm", action="store_true")
     ap.add_argument(

@@ -166,9 +166,7 @@ def scripted(stream: Stream, step: Step, vocab: int, obey: bool) -> EngineCoreOu
     return output
 
 
-def add_logprobs(
-    stream: Stream, output: EngineCoreOutput, vocab: int, first: bool, given: tuple[Any, ...] | None
-) -> None:
+def add_logprobs(stream: Stream, output: EngineCoreOutput, vocab: int, first: bool, given: tuple[Any, ...] | None) -> None:
     """Fill in scripted logprobs, or regular ones if the request asked: the sampled token, then the next ids."""
     tokens = output.new_token_ids
     if given is not None and tokens:
@@ -182,9 +180,7 @@ def add_logprobs(
         output.new_prompt_logprobs_tensors = fragments.logprob_arrays(rows, values, ranks, prompt=True)
 
 
-def _regular(
-    tokens: list[int], count: int, sampled: float, vocab: int
-) -> tuple[list[list[int]], list[list[float]], list[int]]:
+def _regular(tokens: list[int], count: int, sampled: float, vocab: int) -> tuple[list[list[int]], list[list[float]], list[int]]:
     count = vocab if count < 0 else count
     rows = [[token, *((token + i) % vocab for i in range(count))] for token in tokens]
     values = [[sampled, *(sampled - i for i in range(count))] for _ in tokens]

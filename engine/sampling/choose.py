@@ -8,8 +8,9 @@ import torch
 from engine.sampling.random import uniforms
 from engine.sampling.state import SequenceState
 
-CANDIDATES = 1024
-"""top_p alone usually needs few tokens: it is looked for among that many before the whole vocabulary is sorted."""
+CLASS_SHIFT = 17
+CLASSES = (0x3F800000 >> CLASS_SHIFT) + 2
+"""Classes of probabilities up to 1.0, one more for rounding."""
 
 
 def choose(logits: torch.Tensor, states: list[SequenceState]) -> torch.Tensor:
@@ -39,15 +40,8 @@ def choose(logits: torch.Tensor, states: list[SequenceState]) -> torch.Tensor:
         kept, counts = max(top_k[row] for row in few), [top_k[row] for row in few]
         tokens[few] = _draw_candidates(logits[few], _take(states, few), draws[few], kept, counts)
     if nucleus:
-        wide = []
-        if vocab > CANDIDATES:
-            probabilities = torch.softmax(logits[nucleus], dim=-1)
-            mass = probabilities.topk(CANDIDATES, dim=-1).values.sum(dim=-1).tolist()
-            wide = [row for row, sum_ in zip(nucleus, mass, strict=True) if sum_ < states[row].params.top_p]
-        narrow = [row for row in nucleus if row not in set(wide)]
-        for rows, width in ((narrow, min(CANDIDATES, vocab)), (wide, vocab)):
-            if rows:
-                tokens[rows] = _draw_candidates(logits[rows], _take(states, rows), draws[rows], width, None)
+        probabilities = _probabilities(logits[nucleus], _take(states, nucleus))
+        tokens[nucleus] = _draw(_cut_to_nucleus(probabilities, _take(states, nucleus)), draws[nucleus])
     return tokens
 
 
@@ -63,6 +57,32 @@ def _probabilities(logits: torch.Tensor, states: list[SequenceState]) -> torch.T
         least = probabilities.amax(dim=-1, keepdim=True) * limits[:, None]
         probabilities = torch.where(probabilities < least, 0.0, probabilities)
     return probabilities
+
+
+def _cut_to_nucleus(probabilities: torch.Tensor, states: list[SequenceState]) -> torch.Tensor:
+    """Set to 0 what is outside the smallest set of likeliest tokens that holds top_p of each row's mass.
+
+    Instead of sorting the vocabulary, sums the mass of tokens whose floats begin with the same bits: such classes are in
+    order of probability, and only the one that the limit falls into has to be sorted.
+    """
+    classes = (probabilities.view(torch.int32) >> CLASS_SHIFT).long()
+    mass = torch.zeros(len(states), CLASSES, dtype=torch.float64, device=probabilities.device)
+    mass.scatter_add_(1, classes, probabilities.double())
+    down = mass.flip(1).cumsum(dim=-1)
+    share = torch.tensor([state.params.top_p for state in states], dtype=torch.float64, device=down.device)
+    wanted = share * down[:, -1]
+    place = torch.searchsorted(down, wanted[:, None])
+    above = (down - mass.flip(1)).gather(1, place)[:, 0].tolist()
+    limit = (CLASSES - 1 - place)[:, 0]
+    kept = torch.where(classes > limit[:, None], probabilities, 0.0)
+    for row, (found, missing) in enumerate(zip(above, wanted.tolist(), strict=True)):
+        members = (classes[row] == limit[row]).nonzero()[:, 0]
+        values, order = probabilities[row, members].sort(descending=True)
+        before = values.double().cumsum(dim=0) - values.double() + found
+        inside = before < missing
+        inside[0] = inside[0] or found == 0
+        kept[row, members[order[inside]]] = values[inside]
+    return kept
 
 
 def _draw(probabilities: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:

@@ -13,9 +13,7 @@ def wants_logprobs(params: SamplingParams) -> bool:
     return params.logprobs is not None or bool(params.logprob_token_ids)
 
 
-def gather_logprobs(
-    logits: torch.Tensor, tokens: torch.Tensor, count: int, listed: list[int] | None = None
-) -> Logprobs:
+def gather_logprobs(logits: torch.Tensor, tokens: torch.Tensor, count: int, listed: list[int] | None = None) -> Logprobs:
     """Logprobs of `tokens` [rows] and of `count` alternatives each (-1: all), or of the `listed` ids instead.
 
     Column 0 is the token itself, the others are in falling order (in the given order for `listed`); the rank is 1 for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from engine.protocol import SamplingParams
+from engine.protocol import EventType, SamplingParams
 
 
 class State(enum.Enum):
@@ -21,7 +21,8 @@ class Request:
     """One request, owned by the busy loop from the moment it is added.
 
     `tokens` is the prompt followed by what has been generated; the KV of its first `computed` tokens is in the cache.
-    `seed` drives its random numbers. Times are the engine's monotonic clock and only carried along.
+    `seed` drives its random numbers. `events` are (what, when) pairs that no output has carried yet, the time on the
+    engine's monotonic clock.
     """
 
     request_id: str
@@ -30,14 +31,13 @@ class Request:
     params: SamplingParams
     max_tokens: int
     seed: int = 0
-    queued_at: float = 0.0
-    scheduled_at: float | None = None
     state: State = State.WAITING
     computed: int = 0
     known_to_worker: bool = False
     preemptions: int = 0
     answered: bool = False
     tokens: list[int] = field(default_factory=list)
+    events: list[tuple[EventType, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.tokens = list(self.prompt)

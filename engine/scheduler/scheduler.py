@@ -38,9 +38,7 @@ class Scheduler:
     def __init__(self, limits: Limits, cache: KvCacheManager) -> None:
         """Raise ValueError if a sequence of max_model_len tokens could never be held: nothing might make progress."""
         if cache.blocks_for(limits.max_model_len) > cache.num_blocks:
-            raise ValueError(
-                f"max_model_len {limits.max_model_len}: {cache.num_blocks} blocks of {cache.block_size} hold less"
-            )
+            raise ValueError(f"max_model_len {limits.max_model_len}: {cache.num_blocks} blocks of {cache.block_size} hold less")
         self.limits = limits
         self.cache = cache
         self.waiting: deque[Request] = deque()

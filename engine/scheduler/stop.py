@@ -29,11 +29,7 @@ def check_stop(request: Request, max_model_len: int) -> Stop | None:
     if request.generated >= request.max_tokens or len(request.tokens) >= max_model_len:
         return Stop(FinishReason.LENGTH)
     detection = params.repetition_detection
-    if (
-        detection
-        and request.generated >= params.min_tokens
-        and repeats(request.tokens[len(request.prompt) :], detection)
-    ):
+    if detection and request.generated >= params.min_tokens and repeats(request.tokens[len(request.prompt) :], detection):
         return Stop(FinishReason.REPETITION, "repetition_detected")
     return None
 

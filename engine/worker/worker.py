@@ -78,9 +78,7 @@ class Worker:
             max_len = num_blocks * config.block_size
             self._say(f"max-model-len is {max_len}: that is what the KV cache holds")
         attention.cache = PagedCache(shapes, num_blocks, config.block_size, dtype, device)
-        self._say(
-            f"KV cache: {num_blocks} blocks of {config.block_size} tokens, {num_blocks * block_bytes / GIB:.2f} GiB"
-        )
+        self._say(f"KV cache: {num_blocks} blocks of {config.block_size} tokens, {num_blocks * block_bytes / GIB:.2f} GiB")
         self._runner = ModelRunner(model, attention, device)
         budget = CPU_BATCHED_TOKENS if device.type == "cpu" else GPU_BATCHED_TOKENS
         return WorkerInfo(

@@ -81,6 +81,18 @@ def test_first_output_has_events_and_prefill_stats_and_stats_are_complete(wire: 
     assert wire.stats[-1]["kv_cache_usage"] == 0.0
 
 
+def test_preempted_requests_say_so_and_lose_nothing(frontend: WireFrontend, spawn: Spawn, folder: Path) -> None:
+    spawn("engine", folder, "--num-gpu-blocks-override", 6, "--max-model-len", 96)
+    frontend.accept()
+    prompts = [[10 + i] * 20 for i in range(4)]
+    answers = [frontend.add(f"r{i}", prompt, {**GREEDY, "max_tokens": 30}) for i, prompt in enumerate(prompts)]
+    frontend.finish()
+    kinds = [[event["type"] for output in answer.outputs for event in output[7] or []] for answer in answers]
+    assert kinds[0] == [1, 2]
+    assert any(kind[:4] == [1, 2, 3, 2] for kind in kinds)
+    assert [answer.tokens for answer in answers] == reference(folder, prompts, 30)
+
+
 def test_stop_rules(wire: WireFrontend) -> None:
     free = wire.add("free", PROMPT, GREEDY)
     wire.finish()

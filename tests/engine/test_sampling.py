@@ -12,7 +12,6 @@ import torch
 
 from engine.executor.plan import StepResult
 from engine.protocol import SamplingParams
-from engine.sampling import choose as choose_module
 from engine.sampling.adjust import adjust
 from engine.sampling.choose import choose
 from engine.sampling.random import request_seed, uniforms
@@ -21,7 +20,8 @@ from engine.sampling.state import SequenceState
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-DRAWS = 20_000
+DRAWS = 3_000
+BATCH = 500
 LOGITS = [2.0, 1.5, 1.0, 0.0, -0.5, -1.0, -3.0, 0.5]
 
 
@@ -33,9 +33,11 @@ def state(seed: int = 0, prompt: list[int] | None = None, output: list[int] | No
 
 
 def draw_many(logits: list[float], **params: Any) -> Ints:
-    rows = torch.tensor(logits).repeat(DRAWS, 1)
-    tokens: Ints = choose(rows, [state(seed, **params) for seed in range(DRAWS)]).numpy()
-    return tokens
+    parts = []
+    for first in range(0, DRAWS, BATCH):
+        states = [state(seed, **params) for seed in range(first, first + BATCH)]
+        parts.append(choose(torch.tensor(logits).repeat(BATCH, 1), states).numpy())
+    return np.concatenate(parts)
 
 
 def chi_square(tokens: Ints, probabilities: Floats) -> tuple[float, int]:
@@ -84,14 +86,21 @@ def test_distribution(params: dict[str, Any], probabilities: Floats) -> None:
     assert statistic < freedom + 4 * math.sqrt(2 * max(freedom, 1)) + 12
 
 
-@pytest.mark.parametrize("params", [{"top_p": 0.9}, {"top_p": 0.9, "min_p": 0.01}])
-def test_top_p_is_the_same_whether_few_or_all_tokens_are_sorted(monkeypatch: pytest.MonkeyPatch, params: dict[str, Any]) -> None:
+@pytest.mark.parametrize("params", [{"top_p": 0.9}, {"top_p": 0.8, "min_p": 0.1}, {"top_p": 0.999}])
+@pytest.mark.parametrize("spread", [0.0, 1e-4, 1.0])
+def test_top_p_keeps_the_smallest_set_of_many_tokens(params: dict[str, Any], spread: float) -> None:
     torch.manual_seed(3)
-    logits = torch.randn(64, 300)
-    states = [state(seed, **params) for seed in range(64)]
-    whole = choose(logits.clone(), states)
-    monkeypatch.setattr(choose_module, "CANDIDATES", 40)
-    assert torch.equal(choose(logits.clone(), states), whole)
+    logits = (torch.randn(60) * spread).tolist()
+    shares = softmax(logits)
+    if "min_p" in params:
+        shares = kept(shares, [i for i, share in enumerate(shares) if share >= params["min_p"] * shares.max()])
+    order = np.argsort(-shares, kind="stable")
+    count = int(np.searchsorted(np.cumsum(shares[order]), params["top_p"] - 1e-7)) + 1
+    tokens = draw_many(logits, **params)
+    assert len(set(tokens.tolist())) == count
+    if spread:
+        statistic, freedom = chi_square(tokens, kept(shares, order[:count].tolist()))
+        assert statistic < freedom + 4 * math.sqrt(2 * freedom) + 12
 
 
 MIXED: list[dict[str, Any]] = [

@@ -33,7 +33,7 @@ class Answer:
 class WireFrontend:
     """Binds everything in `folder` (ipc); use as a context manager. One engine or more, one client or more."""
 
-    def __init__(self, folder: Path, clients: int = 1) -> None:
+    def __init__(self, folder: Path, clients: int = 1, coordinator: bool = False) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.handshake_address = f"ipc://{folder}/hs"
         self.handshake = self._bind(zmq.ROUTER, self.handshake_address)
@@ -41,10 +41,20 @@ class WireFrontend:
         self.output_addresses = [f"ipc://{folder}/out{i}" for i in range(clients)]
         self.inputs = [self._bind(zmq.ROUTER, address) for address in self.input_addresses]
         self.outputs = [self._bind(zmq.PULL, address) for address in self.output_addresses]
+        self.coordinator: tuple[zmq.Socket[bytes], zmq.Socket[bytes]] | None = None
+        self.extra: dict[str, str | None] = dict.fromkeys(
+            ("coordinator_input", "coordinator_output", "frontend_stats_publish_address")
+        )
+        if coordinator:
+            addresses = {"coordinator_input": f"ipc://{folder}/ci", "coordinator_output": f"ipc://{folder}/co"}
+            self.extra.update(addresses, frontend_stats_publish_address="ipc:///stats")
+            publish = self._bind(zmq.XPUB, addresses["coordinator_input"])
+            self.coordinator = (publish, self._bind(zmq.PULL, addresses["coordinator_output"]))
         self.ready: list[dict[str, Any]] = []
         self.hello: dict[str, Any] = {}
         self.answers: dict[str, Answer] = {}
         self.messages: list[Any] = []
+        self.finished: list[str] = []
         self.stats: list[dict[str, Any]] = []
         self.replies: dict[int, list[Any]] = {}
         self.dead = False
@@ -56,7 +66,7 @@ class WireFrontend:
         self.close()
 
     def close(self) -> None:
-        for socket in (self.handshake, *self.inputs, *self.outputs):
+        for socket in (self.handshake, *self.inputs, *self.outputs, *(self.coordinator or ())):
             socket.close(linger=0)
         self.context.term()
 
@@ -73,8 +83,7 @@ class WireFrontend:
         self.hello = hello
         assert hello["status"] == "HELLO", hello
         addresses = {"inputs": self.input_addresses, "outputs": self.output_addresses}
-        nothing = dict.fromkeys(("coordinator_input", "coordinator_output", "frontend_stats_publish_address"))
-        init = {"addresses": {**addresses, **nothing}, "parallel_config": {}}
+        init = {"addresses": {**addresses, **self.extra}, "parallel_config": {}}
         self.handshake.send_multipart([identity, msgspec.msgpack.encode(init)])
         for socket in self.inputs:
             assert socket.poll(int(wait_s * 1000)), "no ready payload"
@@ -143,6 +152,7 @@ class WireFrontend:
             self.stats.append(stats)
         if utility is not None:
             self.replies[utility[0]] = utility
+        self.finished += message[5] or []
         for output in outputs:
             answer = self.answers.setdefault(output[0], Answer())
             assert answer.finish is None, f"output after the finishing one of {output[0]}"
