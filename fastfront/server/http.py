@@ -169,7 +169,6 @@ class HttpServer:
         uds = sock.family == socket.AF_UNIX
         loop = _InlineLoop()
         self._sock = sock
-        self._backlog = backlog
         self._signal = native.WorkerSignal()
         worker = native.RSGIWorker(
             1,  # worker id
@@ -201,7 +200,7 @@ class HttpServer:
 
     def start(self) -> None:
         """From here on connections are taken: those that come before granian has started wait in the backlog."""
-        self._sock.listen(self._backlog)
+        self._sock.listen(BACKLOG)
         self._thread.start()
 
     def stop(self) -> None:
