@@ -58,7 +58,7 @@ class CallArrayParser(ToolParser):
         call = self._object
         end = call.feed(text, at)
         self._keep(text[at:end])
-        if not self._begun and call.name is not None and not call.broken:
+        if not self._begun and call.name is not None:
             self._begun = True
             self._raw.clear()
             self._call(call.name)

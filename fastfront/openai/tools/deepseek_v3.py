@@ -83,7 +83,7 @@ class DeepSeekV3Parser(ToolParser):
         return then
 
     def _fenced(self, text: str, at: int, last: bool) -> int:
-        end, tag, then = _FENCED_ENDS.split(text, at, last)
+        end, tag, then = self._split_argument(_FENCED_ENDS, text, at, last)
         self._write(text[at:end])
         if not tag:
             return then
@@ -91,7 +91,7 @@ class DeepSeekV3Parser(ToolParser):
         return then
 
     def _bare(self, text: str, at: int, last: bool) -> int:
-        end, tag, then = _BARE_ENDS.split(text, at, last)
+        end, tag, then = self._split_argument(_BARE_ENDS, text, at, last)
         self._write(text[at:end])
         if not tag:
             return then

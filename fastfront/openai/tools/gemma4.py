@@ -94,7 +94,7 @@ class Gemma4Parser(ToolParser):
         return at
 
     def _string(self, text: str, at: int, last: bool) -> int:
-        end, tag, then = _STRING.split(text, at, last)
+        end, tag, then = self._split_argument(_STRING, text, at, last)
         self._write(self._arguments.add(text[at:end]))
         if tag == _QUOTE:
             self._write(self._arguments.end())

@@ -88,7 +88,7 @@ class Glm45Parser(ToolParser):
         return then
 
     def _value(self, text: str, at: int, last: bool) -> int:
-        end, tag, then = _VALUE_ENDS.split(text, at, last)
+        end, tag, then = self._split_argument(_VALUE_ENDS, text, at, last)
         self._add(self._arguments.add(text[at:end]))
         if not tag:
             return then

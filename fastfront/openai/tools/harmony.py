@@ -71,7 +71,7 @@ class HarmonyParser(ToolParser):
         return self._ended(tag, end, then)
 
     def _arguments(self, text: str, at: int, last: bool) -> int:
-        end, tag, then = _BODY_ENDS.split(text, at, last)
+        end, tag, then = self._split_argument(_BODY_ENDS, text, at, last)
         self._write(text[at:end])
         return self._ended(tag, end, then)
 

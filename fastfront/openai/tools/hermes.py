@@ -45,7 +45,7 @@ class HermesParser(ToolParser):
         end = call.feed(text, at)
         if not self._begun:
             self._raw.append(text[at:end])
-            if call.name is not None and not call.broken:
+            if call.name is not None:
                 self._begun = True
                 self._raw.clear()
                 self._call(call.name)

@@ -44,10 +44,9 @@ class JsonRewriter:
         return "".join(out)
 
     def finish(self) -> str:
-        """What is withheld, as it came."""
-        rest = "".join(self._scalar) + self._held
+        """What is withheld of a value that is whole."""
+        rest = _number("".join(self._scalar)) if self._scalar else ""
         self._scalar.clear()
-        self._held = ""
         return rest
 
     def _inside(self, text: str, at: int, out: list[str]) -> int:

@@ -64,7 +64,7 @@ class KimiK2Parser(ToolParser):
         return then
 
     def _json(self, text: str, at: int, last: bool) -> int:
-        end, tag, then = _CALL_ENDS.split(text, at, last)
+        end, tag, then = self._split_argument(_CALL_ENDS, text, at, last)
         piece = text[at:end]
         self._argued = self._argued or (bool(piece) and not piece.isspace())
         self._write(piece)

@@ -55,7 +55,7 @@ class Llama3JsonParser(ToolParser):
         end = call.feed(text, at)
         if not self._begun:
             self._raw.append(text[at:end])
-            if call.name is not None and not call.broken:
+            if call.name is not None:
                 self._begun = True
                 self._raw.clear()
                 self._call(call.name)
@@ -87,9 +87,7 @@ class Llama3JsonParser(ToolParser):
         self._state = Llama3JsonParser._content
 
     def _end(self, cut: bool) -> None:
-        if self._begun:
-            self._write(self._rewriter.finish())
-        elif self._index < 0:
+        if self._index < 0:
             self._refuse()
         super()._end(cut)
 

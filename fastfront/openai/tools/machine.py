@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Reasoning
+from fastfront.openai.tools.tags import Tags
 
 # (machine, text, offset, last) -> the offset up to which the state has taken the text. With `last` nothing follows.
 # What is left is given again with more text behind it, so it must be short: an unfinished marker, nothing else.
@@ -55,6 +56,12 @@ class TextMachine:
         assert not last or at == size, "the end of the text was not taken"
         self._held = text[at:]
         return out
+
+    @staticmethod
+    def _split_argument(tags: Tags, text: str, at: int, last: bool) -> tuple[int, str, int]:
+        """As Tags.split, but an unfinished marker at the very end is dropped: it may be part of the arguments or not."""
+        end, tag, then = tags.split(text, at, False)
+        return end, tag, len(text) if last and not tag else then
 
     def _say(self, text: str) -> None:
         """Add a piece of content."""

@@ -66,17 +66,17 @@ class PythonValue:
         self._sinks[0].clear()
         return text
 
-    def feed(self, text: str, at: int, last: bool = False) -> int:
+    def feed(self, text: str, at: int) -> int:
         """The offset up to which the text was taken; the rest needs more text. The character after a value is not taken."""
         size = len(text)
         while at < size and not (self.done or self.broken):
             state = self._state
             if state is _State.STRING:
-                then = self._string(text, at, last)
+                then = self._string(text, at)
             elif state is _State.WORD:
                 then = self._read_word(text, at)
             elif state is _State.OPENING:
-                then = self._opening(text, at, last)
+                then = self._opening(text, at)
             elif text[at].isspace():
                 then = at + 1
             else:
@@ -209,23 +209,23 @@ class PythonValue:
         self._is_raw, self._is_format = "r" in prefix, "f" in prefix
         self._state = _State.OPENING
 
-    def _opening(self, text: str, at: int, last: bool) -> int:
+    def _opening(self, text: str, at: int) -> int:
         """After the first quote: one more is an empty string, two more begin a long one."""
         rest = text[at : at + 2]
-        if len(rest) < 2 and rest == self._quote and not last:
+        if len(rest) < 2 and rest == self._quote:
             return at
         self._is_long = rest == self._quote * 2
         self._state = _State.STRING
         return at + 2 if self._is_long else at
 
-    def _string(self, text: str, at: int, last: bool) -> int:
+    def _string(self, text: str, at: int) -> int:
         plain = _PLAIN[self._quote].match(text, at)
         if plain:
             self._write(escaped(plain[0]))
             return plain.end()
         char = text[at]
         if char == "\\":
-            return self._escape(text, at, last)
+            return self._escape(text, at)
         if char != self._quote:
             self.broken = self._is_format
             self._write(char)
@@ -237,16 +237,16 @@ class PythonValue:
         if rest == char * 3:
             self._state = _State.CLOSED
             return at + 3
-        if rest == char * len(rest) and not last:
+        if rest == char * len(rest):
             return at
         self._write(escaped(char))
         return at + 1
 
-    def _escape(self, text: str, at: int, last: bool) -> int:
+    def _escape(self, text: str, at: int) -> int:
         """An escape in a string; one that needs more text is not taken."""
         kind = text[at + 1 : at + 2]
         if not kind:
-            return self._unknown(text, at, 1) if last else at
+            return at
         if self._is_raw:
             self._write(escaped("\\" + kind))
             return at + 2
@@ -259,21 +259,21 @@ class PythonValue:
             if not all(digit in "0123456789abcdefABCDEF" for digit in digits):
                 return self._unknown(text, at, 2)
             if len(digits) < size - 2:
-                return self._unknown(text, at, 2) if last else at
+                return at
             return self._character(text, at, size, int(digits, 16))
         if kind in "01234567":
             octal = _OCTAL.match(text, at + 1)
             end = octal.end() if octal else at + 2
-            if end == len(text) and end < at + 4 and not last:
+            if end == len(text) and end < at + 4:
                 return at
             return self._character(text, at, end - at, int(text[at + 1 : end], 8))
         if kind == "N":
-            return self._named(text, at, last)
+            return self._named(text, at)
         return self._unknown(text, at, 2)
 
-    def _named(self, text: str, at: int, last: bool) -> int:
+    def _named(self, text: str, at: int) -> int:
         end = text.find("}", at)
-        if end < 0 and len(text) - at < _MAX_NAME_CHARS and not last:
+        if end < 0 and len(text) - at < _MAX_NAME_CHARS:
             return at
         try:
             char = unicodedata.lookup(text[at + 3 : end])

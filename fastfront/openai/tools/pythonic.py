@@ -104,7 +104,7 @@ class PythonicParser(ToolParser):
 
     def _in_value(self, text: str, at: int, last: bool) -> int:
         value = self._value
-        end = value.feed(text, at, last)
+        end = value.feed(text, at)
         self._write(value.take())
         if value.broken:
             return self._fail(end)

@@ -92,7 +92,7 @@ class Qwen3CoderParser(ToolParser):
         return then
 
     def _value(self, text: str, at: int, last: bool) -> int:
-        end, tag, then = _VALUE.split(text, at, last)
+        end, tag, then = self._split_argument(_VALUE, text, at, last)
         self._write(self._arguments.add(text[at:end]))
         if not tag:
             return then

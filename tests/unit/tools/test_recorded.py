@@ -16,7 +16,9 @@ SERVERS = json.loads((HERE / "servers.json").read_text(encoding="utf-8"))
 ANSWERS = {item["id"]: item for item in read_lines(HERE / "answers.jsonl")}
 CHAT = "/v1/chat/completions"
 REQUESTS = [
-    item for item in read_lines(HERE / "requests.jsonl") if item["path"] == CHAT and "--tool-call-parser" in SERVERS[item["server"]]["flags"]
+    item
+    for item in read_lines(HERE / "requests.jsonl")
+    if item["path"] == CHAT and "--tool-call-parser" in SERVERS[item["server"]]["flags"]
 ]
 # Where the answers here differ on purpose.
 DECIDED = {
@@ -59,10 +61,12 @@ def shown(message: Message, is_stream: bool) -> dict[str, Any]:
     if message.content is not None:
         found["content"] = message.content
     if message.calls:
-        calls = [
-            {"type": "function", "function": {"name": call.name, **({"arguments": call.arguments} if call.arguments or not is_stream else {})}}
-            for call in message.calls
-        ]
+        calls = []
+        for call in message.calls:
+            function = {"name": call.name, "arguments": call.arguments}
+            if is_stream and not call.arguments:
+                del function["arguments"]
+            calls.append({"type": "function", "function": function})
         found["tool_calls"] = {str(index): call for index, call in enumerate(calls)} if is_stream else calls
     return found
 
