@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import logging
 import queue
+import re
 import threading
 import uuid
 from collections.abc import Callable
@@ -71,6 +72,11 @@ class App:
         self._routes = dict(routes)
         if root_path:
             self._routes.update({root_path.rstrip("/") + path: methods for path, methods in routes.items()})
+        self._patterns = [
+            (re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))), methods)
+            for path, methods in self._routes.items()
+            if "{" in path
+        ]
         self._key_digests = [hashlib.sha256(key.encode()).digest() for key in api_keys]
         self._max_body = max_body_bytes
         self._threads = RequestThreads(request_threads)
@@ -81,7 +87,7 @@ class App:
         exchange = Exchange(scope, protocol, method, path)
         if (self._cors is not None or self._request_id_headers) and self._add_headers(exchange):
             return
-        methods = self._routes.get(path)
+        methods = self._routes.get(path) or self._matching(path)
         if methods is None:
             self._no_route(exchange, path)
             return
@@ -150,6 +156,10 @@ class App:
             return False
         self._cors.preflight(exchange, origin, method)
         return True
+
+    def _matching(self, path: str) -> dict[str, Route] | None:
+        """The route with `{names}` that a path is one of."""
+        return next((methods for pattern, methods in self._patterns if pattern.fullmatch(path)), None)
 
     def _no_route(self, exchange: Exchange, path: str) -> None:
         bare = path.rstrip("/")

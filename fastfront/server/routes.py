@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from fastfront.errors import ApiError, error_object
+from fastfront.errors import error_object
 from fastfront.metrics.registry import Metrics
 from fastfront.openai.chat import prepare_chat
 from fastfront.openai.completions import prepare_completion
+from fastfront.openai.failures import engine_failure
 from fastfront.openai.models import models_body, version_body
 from fastfront.openai.serving import Serving
 from fastfront.openai.tokenize import detokenize_body, tokenize_body
+from fastfront.server.apis import Apis
 from fastfront.server.app import Route
 from fastfront.server.exchange import JSON_HEADERS, Exchange
 from fastfront.server.health import Health
@@ -40,6 +41,7 @@ class Routes:
             "/ping": {"GET": health, "POST": health},
             "/version": {"GET": Route(self.version, open=True)},
             "/metrics": {"GET": Route(self.metrics, open=True)},
+            **Apis(self._serving, self._dispatcher, self._health).table(),
         }
 
     def chat(self, exchange: Exchange) -> None:
@@ -74,22 +76,14 @@ class Routes:
         exchange.reply(self._metrics.text(), self._metrics.content_type)
 
 
-FAILURES: dict[int, tuple[int, str, str]] = {  # pump ErrorCode -> status, type, message when the engine gave none
-    0: (500, "InternalServerError", "Internal server error"),
-    1: (400, "BadRequestError", "The engine refused the request"),
-    2: (503, "ServiceUnavailableError", "The engine is paused; try again later"),
-    3: (503, "ServiceUnavailableError", "The engine has stopped"),
-}
-
-
 def failure_answer(code: int, message: str) -> tuple[int, list[tuple[str, str]], bytes]:
     """Status, headers and body of a request that failed in the engine before anything was sent."""
-    status, kind, text = FAILURES[code]
-    return status, JSON_HEADERS, ApiError(message or text, status=status, kind=kind).body()
+    error = engine_failure(code, message)
+    return error.status, JSON_HEADERS, error.body()
 
 
 def failure_event(code: int, message: str) -> bytes:
     """The last bytes of a stream that failed after its head was sent."""
-    status, kind, text = FAILURES[code]
-    error: dict[str, Any] = error_object(message or text, status, kind)
-    return f"data: {json.dumps(error)}\n\ndata: [DONE]\n\n".encode()
+    error = engine_failure(code, message)
+    data = error_object(error.message, error.status, error.kind)
+    return f"data: {json.dumps(data)}\n\ndata: [DONE]\n\n".encode()

@@ -30,6 +30,11 @@ class Dispatcher:
         self._fingerprint = fingerprint
         self._turn = itertools.count()
 
+    @property
+    def running(self) -> int:
+        """Number of answers that are being generated."""
+        return sum(lane.pump.live for lane in self._lanes)
+
     def submit(
         self, prepared: PreparedCall, scope: Any, protocol: Any, arrival_time: float, headers: list[tuple[str, str]] | None = None
     ) -> None:

@@ -1,0 +1,18 @@
+"""What a client is told when its request fails in an engine."""
+
+from __future__ import annotations
+
+from fastfront.errors import ApiError
+
+_FAILURES: dict[int, tuple[int, str, str]] = {  # pump ErrorCode -> status, type, message when the engine gave none
+    0: (500, "InternalServerError", "Internal server error"),
+    1: (400, "BadRequestError", "The engine refused the request"),
+    2: (503, "ServiceUnavailableError", "The engine is paused; try again later"),
+    3: (503, "ServiceUnavailableError", "The engine has stopped"),
+}
+
+
+def engine_failure(code: int, message: str) -> ApiError:
+    """The error of a pump ErrorCode, in the engine's own words if it has any."""
+    status, kind, text = _FAILURES[code]
+    return ApiError(message or text, status=status, kind=kind)

@@ -1,0 +1,154 @@
+"""From a Messages request to the fields of a chat request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastfront.errors import ApiError, bad_value
+
+Fields = dict[str, Any]
+_SAME = ("model", "temperature", "top_p", "top_k", "chat_template_kwargs")
+
+
+def chat_fields(body: Mapping[str, Any]) -> Fields:
+    """The chat request that means the same; checked by nobody yet. Raises ApiError for what a chat cannot hold."""
+    fields: Fields = {name: body[name] for name in _SAME if body.get(name) is not None}
+    fields["messages"] = list(chat_messages(body))
+    if "max_tokens" in body:
+        fields["max_completion_tokens"] = body["max_tokens"]
+    if stop := body.get("stop_sequences"):
+        fields["stop"] = stop
+    if body.get("stream"):
+        fields["stream"] = True
+    _put_tools(body, fields)
+    _put_thinking(body, fields)
+    return fields
+
+
+def chat_messages(body: Mapping[str, Any]) -> Iterable[Fields]:
+    """The conversation, system text first. Raises ApiError."""
+    system = body.get("system")
+    if isinstance(system, list):
+        system = "".join(_without_billing(block.get("text") or "") for block in system if block["type"] == "text")
+        yield {"role": "system", "content": system}
+    elif system:
+        yield {"role": "system", "content": system}
+    for message in body["messages"]:
+        content, role = message["content"], message["role"]
+        if isinstance(content, str):
+            yield {"role": role, "content": content}
+        else:
+            yield from _from_blocks(role, content)
+
+
+def _without_billing(text: str) -> str:
+    """Some clients put a block that changes with each request before the system text: it would spoil prefix caching."""
+    return "" if text.startswith("x-anthropic-billing-header") else text
+
+
+def _from_blocks(role: str, blocks: list[Fields]) -> Iterable[Fields]:
+    """Results of tools become messages of their own, before the rest."""
+    texts: list[Fields] = []
+    thoughts: list[str] = []
+    calls: list[Fields] = []
+    for block in blocks:
+        kind = block["type"]
+        if kind == "text":
+            if text := block.get("text"):
+                texts.append({"type": "text", "text": text})
+        elif kind == "thinking":
+            thoughts.append(block.get("thinking") or "")
+        elif kind == "tool_use":
+            calls.append(_call(block))
+        elif kind == "tool_result":
+            result = _result_text(block.get("content"))
+            if role == "user":
+                call_id = block.get("tool_use_id") or block.get("id") or ""
+                yield {"role": "tool", "tool_call_id": call_id, "content": result}
+            else:
+                texts.append({"type": "text", "text": f"Tool result: {result}"})
+        elif kind != "redacted_thinking":
+            raise _no_media(kind)
+    if not texts and not calls and not thoughts:
+        return
+    message: Fields = {"role": role}
+    if thoughts:
+        message["reasoning"] = "".join(thoughts)
+    if calls:
+        message["tool_calls"] = calls
+    if texts:
+        message["content"] = texts[0]["text"] if len(texts) == 1 else texts
+    elif role != "assistant":
+        message["content"] = ""
+    yield message
+
+
+def _call(block: Fields) -> Fields:
+    arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+    function = {"name": block.get("name") or "", "arguments": arguments}
+    return {"id": block.get("id") or "", "type": "function", "function": function}
+
+
+def _result_text(content: str | list[Fields] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for part in content:
+        if part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise _no_media(str(part.get("type")))
+        texts.append(part["text"])
+    return "\n".join(texts)
+
+
+def _no_media(kind: str) -> ApiError:
+    return ApiError(f"Content of type {kind!r} is not supported: this is not a multimodal model", param="messages")
+
+
+def _put_tools(body: Mapping[str, Any], fields: Fields) -> None:
+    tools = body.get("tools")
+    choice = body.get("tool_choice") or {}
+    kind = choice.get("type")
+    if tools:
+        fields["tools"] = [_tool(tool) for tool in tools]
+        fields["tool_choice"] = "auto"
+    if kind == "any":
+        fields["tool_choice"] = "required"
+    elif kind in ("auto", "none"):
+        fields["tool_choice"] = kind
+    elif kind == "tool":
+        fields["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
+    if choice.get("disable_parallel_tool_use"):
+        fields["parallel_tool_calls"] = False
+
+
+def _tool(tool: Fields) -> Fields:
+    kind = tool.get("type")
+    if kind not in (None, "custom"):
+        raise bad_value(f"Tools of type {kind!r} run at the provider; this server has none of them.", "tools")
+    if "input_schema" not in tool:
+        raise bad_value(f"The tool {tool['name']!r} needs an input_schema.", "tools")
+    function: Fields = {
+        "name": tool["name"],
+        "description": tool.get("description"),
+        "parameters": {**tool["input_schema"], "type": tool["input_schema"].get("type", "object")},
+    }
+    if tool.get("strict") is not None:
+        function["strict"] = tool["strict"]
+    return {"type": "function", "function": function}
+
+
+def _put_thinking(body: Mapping[str, Any], fields: Fields) -> None:
+    thinking = body.get("thinking")
+    if thinking is not None and thinking["type"] != "adaptive":
+        own = {"enable_thinking": thinking["type"] == "enabled"}
+        fields["chat_template_kwargs"] = own | fields.get("chat_template_kwargs", {})
+    output = body.get("output_config") or {}
+    if effort := output.get("effort"):
+        fields["reasoning_effort"] = effort
+    if form := output.get("format"):
+        fields["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": form["schema"]},
+        }

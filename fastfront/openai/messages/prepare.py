@@ -1,0 +1,74 @@
+"""POST /v1/messages and POST /v1/messages/count_tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from fastfront.errors import ApiError, EngineDeadError
+from fastfront.openai.answers import Answer
+from fastfront.openai.bodies import BodyReader, Header, require_json
+from fastfront.openai.calls import require_model
+from fastfront.openai.chat import prepare_chat_fields, render_chat
+from fastfront.openai.checks import check_chat
+from fastfront.openai.events import compact
+from fastfront.openai.messages.convert import chat_fields
+from fastfront.openai.messages.errors import error_object
+from fastfront.openai.messages.fields import CountBody, MessagesBody
+from fastfront.openai.messages.sink import MessageSink
+from fastfront.openai.serving import Serving
+from fastfront.streams.prepared import PreparedCall
+
+
+class MessagesError(ApiError):
+    """An error of a request that was understood: its body has the Anthropic shape."""
+
+    def body(self) -> bytes:
+        return compact(error_object(self))
+
+
+def _no_check(_: Mapping[str, Any]) -> None:
+    pass
+
+
+_MESSAGES: BodyReader[MessagesBody] = BodyReader(TypeAdapter(MessagesBody), _no_check)
+_COUNT: BodyReader[CountBody] = BodyReader(TypeAdapter(CountBody), _no_check)
+
+
+def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCall:
+    """Everything up to the engine. Raises ApiError for a wrong shape, MessagesError for what cannot be served."""
+    require_json(header)
+    fields = _MESSAGES.read(body)
+    with anthropic_errors():
+        chat = chat_fields(fields)
+        check_chat(chat)
+        prepared = prepare_chat_fields(chat, header, serving)
+    length = len(prepared.prompts[0].token_ids)
+    sink = MessageSink(prepared.external_id, prepared.model, length, prepared.stream, Answer())
+    return dataclasses.replace(prepared, sink=sink)
+
+
+def count_tokens_body(body: bytes, header: Header, serving: Serving) -> bytes:
+    """The length of a prompt, which may be longer than the model takes. Raises as `prepare_message`."""
+    require_json(header)
+    fields = _COUNT.read(body)
+    with anthropic_errors():
+        chat = chat_fields(fields)
+        require_model(chat, serving)
+        count = len(serving.tokenizer.encode(render_chat(chat, serving)[1], False))
+    return compact({"input_tokens": count, "context_management": {"original_input_tokens": count}})
+
+
+@contextmanager
+def anthropic_errors() -> Iterator[None]:
+    """Errors raised within it become MessagesErrors, also that of an engine that is gone."""
+    try:
+        yield
+    except EngineDeadError as error:
+        raise MessagesError(str(error), status=503, kind="ServiceUnavailableError") from None
+    except ApiError as error:
+        raise MessagesError(error.message, status=error.status, kind=error.kind, param=error.param) from None

@@ -1,0 +1,143 @@
+"""Answers in the Anthropic shape."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+from fastfront.openai.answers import Answer
+from fastfront.openai.events import compact, named_event
+from fastfront.openai.failures import engine_failure
+from fastfront.openai.messages.errors import error_object
+from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Reasoning
+from fastfront.streams.sink import Headers
+
+JSON_HEADERS: Headers = [("content-type", "application/json")]
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+
+class MessageSink:
+    """One message: its body, or the events of its blocks. A block begins with its first text and ends before the next."""
+
+    def __init__(self, message_id: str, model: str, input_tokens: int, stream: bool, answer: Answer) -> None:
+        self._id = message_id
+        self._model = model
+        self._input_tokens = input_tokens
+        self._stream = stream
+        self._answer = answer
+        self._started = False
+        self._block = ""                           # type of the open block
+        self._index = -1                           # of the latest block
+        self._stop_sequence: str | None = None
+
+    def add(
+        self,
+        index: int,
+        text: str,
+        token_ids: bytes,
+        logprobs: bytes,
+        finish: str | None,
+        stop_reason: int | str | None,
+        completion_tokens: int,
+    ) -> bytes:
+        if finish == "stop" and isinstance(stop_reason, str):
+            self._stop_sequence = stop_reason
+        if not self._stream:
+            self._answer.keep(text, finish)
+            return b""
+        out = [] if self._started else [self._start()]
+        for delta in self._answer.feed(text, finish):
+            out += self._events(delta)
+        return b"".join(out)
+
+    def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
+        usage = {"input_tokens": prompt_tokens, "output_tokens": completion_tokens}
+        if not self._stream:
+            return self._body(usage)
+        stop = {"stop_reason": self._stop_reason(), "stop_sequence": self._stop_sequence}
+        return b"".join([
+            *self._close(),
+            named_event({"type": "message_delta", "delta": stop, "usage": usage}),
+            named_event({"type": "message_stop"}),
+        ])
+
+    def failure_event(self, code: int, message: str) -> bytes:
+        return named_event(error_object(engine_failure(code, message)))
+
+    def failure_answer(self, code: int, message: str) -> tuple[int, Headers, bytes]:
+        error = engine_failure(code, message)
+        return error.status, JSON_HEADERS, compact(error_object(error))
+
+    def _stop_reason(self) -> str | None:
+        if self._stop_sequence is not None and self._answer.finish == "stop":
+            return "stop_sequence"
+        return _STOP_REASONS.get(self._answer.finish or "")
+
+    def _body(self, usage: dict[str, int]) -> bytes:
+        message = self._answer.message()
+        blocks: list[dict[str, Any]] = []
+        if message.reasoning:
+            blocks.append({"type": "thinking", "thinking": message.reasoning, "signature": secrets.token_hex(16)})
+        if message.content:
+            blocks.append({"type": "text", "text": message.content})
+        for call in message.calls:
+            blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": _arguments(call.arguments)})
+        body: dict[str, Any] = {
+            "id": self._id, "type": "message", "role": "assistant", "content": blocks, "model": self._model,
+            "stop_reason": self._stop_reason(), "stop_sequence": self._stop_sequence, "usage": usage,
+        }  # fmt: skip
+        return compact({key: value for key, value in body.items() if value is not None})
+
+    # ---- streams
+
+    def _start(self) -> bytes:
+        self._started = True
+        message: dict[str, Any] = {
+            "id": self._id, "type": "message", "role": "assistant", "content": [], "model": self._model,
+            "stop_reason": None, "stop_sequence": None,
+            "usage": {"input_tokens": self._input_tokens, "output_tokens": 0},
+        }  # fmt: skip
+        return named_event({"type": "message_start", "message": message})
+
+    def _events(self, delta: Delta) -> list[bytes]:
+        if isinstance(delta, CallStart):
+            return self._open({"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}})
+        if isinstance(delta, CallArguments):
+            return [self._delta({"type": "input_json_delta", "partial_json": delta.text})]
+        if isinstance(delta, Reasoning):
+            begin = self._go_on({"type": "thinking", "thinking": ""})
+            return [*begin, self._delta({"type": "thinking_delta", "thinking": delta.text})]
+        begin = self._go_on({"type": "text", "text": ""})
+        assert isinstance(delta, Content)
+        return [*begin, self._delta({"type": "text_delta", "text": delta.text})]
+
+    def _go_on(self, block: dict[str, Any]) -> list[bytes]:
+        return [] if self._block == block["type"] else self._open(block)
+
+    def _open(self, block: dict[str, Any]) -> list[bytes]:
+        events = self._close()
+        self._index += 1
+        self._block = block["type"]
+        return [*events, named_event({"type": "content_block_start", "content_block": block, "index": self._index})]
+
+    def _close(self) -> list[bytes]:
+        if not self._block:
+            return []
+        events = []
+        if self._block == "thinking":
+            events.append(self._delta({"type": "signature_delta", "signature": secrets.token_hex(16)}))
+        self._block = ""
+        return [*events, named_event({"type": "content_block_stop", "index": self._index})]
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return named_event({"type": "content_block_delta", "delta": delta, "index": self._index})
+
+
+def _arguments(text: str) -> Any:
+    """Arguments as an object; what is none, because the model was cut off, is {}."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,1 @@
+"""The OpenAI Responses API over chats, without stored responses."""

@@ -1,0 +1,159 @@
+"""From a Responses request to the fields of a chat request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastfront.errors import ApiError, bad_value
+
+Fields = dict[str, Any]
+LOGPROBS = "message.output_text.logprobs"
+_SAME = (
+    "model", "logit_bias", "temperature", "top_p", "top_k", "stream", "user", "skip_special_tokens",
+    "include_stop_str_in_output", "priority", "cache_salt", "presence_penalty", "frequency_penalty",
+    "repetition_penalty", "seed", "stop", "ignore_eos", "structured_outputs", "chat_template_kwargs", "vllm_xargs",
+)  # fmt: skip
+_UNFINISHED = ("in_progress", "incomplete")
+
+
+def chat_fields(body: Mapping[str, Any]) -> Fields:
+    """The chat request that means the same; checked by nobody yet. Raises ApiError for what a chat cannot hold."""
+    fields: Fields = {name: body[name] for name in _SAME if body.get(name) is not None}
+    fields["messages"] = chat_messages(body)
+    if (most := body.get("max_output_tokens")) is not None:
+        fields["max_completion_tokens"] = most
+    if body.get("truncation") == "auto":
+        fields["truncate_prompt_tokens"] = -1
+    if wants_logprobs(body):
+        fields["logprobs"] = True
+        fields["top_logprobs"] = body.get("top_logprobs") or 0
+    if effort := (body.get("reasoning") or {}).get("effort"):
+        fields["reasoning_effort"] = effort
+    if continues(body["input"]):
+        fields["add_generation_prompt"] = False
+        fields["continue_final_message"] = True
+    _put_format(body, fields)
+    _put_tools(body, fields)
+    return fields
+
+
+def wants_logprobs(body: Mapping[str, Any]) -> bool:
+    return LOGPROBS in (body.get("include") or ())
+
+
+def continues(given: str | list[Fields]) -> bool:
+    """Whether the last item is an answer that was broken off, which is to be gone on with."""
+    if isinstance(given, str) or not given:
+        return False
+    last = given[-1]
+    return last.get("type", "message") in ("message", "reasoning") and last.get("status") in _UNFINISHED
+
+
+def chat_messages(body: Mapping[str, Any]) -> list[Fields]:
+    """The conversation, instructions first. Raises ApiError."""
+    messages: list[Fields] = []
+    if instructions := body.get("instructions"):
+        messages.append({"role": "system", "content": instructions})
+    given = body["input"]
+    if isinstance(given, str):
+        return [*messages, {"role": "user", "content": given}]
+    for index, item in enumerate(given):
+        for role, key, value in _parts(item, index):
+            last = messages[-1] if messages else {}
+            if role != "assistant":
+                messages.append({"role": role, **key_values(key, value)})
+            elif last.get("role") != "assistant" or (key != "tool_calls" and key in last):
+                messages.append({"role": "assistant", key: value})
+            elif key == "tool_calls":
+                last.setdefault(key, []).extend(value)
+            else:
+                last[key] = value
+    return messages
+
+
+def key_values(key: str, value: Any) -> Fields:
+    return value if key == "" else {key: value}
+
+
+def _parts(item: Fields, index: int) -> Iterator[tuple[str, str, Any]]:
+    """(role, field, value) of an item: items of the assistant that follow each other are one message of a chat."""
+    kind = item.get("type", "message")
+    if kind == "message":
+        role = item.get("role")
+        if role == "assistant":
+            yield "assistant", "content", _assistant_text(item.get("content"))
+        elif isinstance(role, str):
+            yield role, "", {key: value for key, value in item.items() if key in ("content", "name")}
+        else:
+            raise bad_value("An input message needs a role.", f"input[{index}].role")
+    elif kind == "function_call":
+        function = {"name": item.get("name") or "", "arguments": item.get("arguments") or ""}
+        yield "assistant", "tool_calls", [{"id": item.get("call_id") or "", "type": "function", "function": function}]
+    elif kind == "function_call_output":
+        yield "tool", "", {"tool_call_id": item.get("call_id") or "", "content": item.get("output") or ""}
+    elif kind == "reasoning":
+        yield "assistant", "reasoning", _first_text(item.get("content")) or _first_text(item.get("summary"))
+    elif kind == "item_reference":
+        raise bad_value("Items cannot be referred to: this server stores no responses. Send them.", f"input[{index}]")
+    else:
+        raise bad_value(f"Input items of type {kind!r} are not supported.", f"input[{index}].type")
+
+
+def _assistant_text(content: Any) -> str:
+    """The texts of an earlier answer."""
+    if isinstance(content, str):
+        return content
+    texts = [part.get("text") for part in content or () if isinstance(part, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _first_text(parts: Any) -> str:
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            return str(part["text"])
+    return ""
+
+
+def _put_format(body: Mapping[str, Any], fields: Fields) -> None:
+    form = (body.get("text") or {}).get("format")
+    if form is None or form["type"] == "text":
+        return
+    if fields.get("structured_outputs") is not None:
+        raise ApiError("Cannot specify both structured_outputs and text.format")
+    if form["type"] == "json_object":
+        fields["response_format"] = {"type": "json_object"}
+        return
+    if "schema" not in form:
+        raise bad_value("text.format of type 'json_schema' needs a schema.", "text.format")
+    schema = {"name": form.get("name", "answer"), "schema": form["schema"]}
+    fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+
+
+def _put_tools(body: Mapping[str, Any], fields: Fields) -> None:
+    """Functions become tools of the chat. Tools of other types run at the provider: there are none, nobody calls them."""
+    tools = [_tool(tool) for tool in body.get("tools") or () if tool.get("type") == "function"]
+    if not tools:
+        return
+    fields["tools"] = tools
+    choice = body.get("tool_choice")
+    if isinstance(choice, dict):
+        if choice.get("type") != "function":
+            raise bad_value(f"tool_choice of type {choice.get('type')!r} is not supported.", "tool_choice")
+        choice = {"type": "function", "function": {"name": choice.get("name")}}
+    fields["tool_choice"] = "auto" if choice is None else choice
+    if body.get("parallel_tool_calls") is False:
+        fields["parallel_tool_calls"] = False
+
+
+def _tool(tool: Fields) -> Fields:
+    name = tool.get("name")
+    if not isinstance(name, str) or not name:
+        raise bad_value("A tool of type 'function' needs a name.", "tools")
+    parameters = tool.get("parameters")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise bad_value(f"The parameters of the tool {name!r} must be a JSON schema.", "tools")
+    function: Fields = {"name": name, "description": tool.get("description"), "parameters": parameters}
+    if tool.get("strict") is not None:
+        function["strict"] = tool["strict"]
+    return {"type": "function", "function": function}

@@ -1,0 +1,58 @@
+"""POST /v1/responses, and the answers to asking for a stored response."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from fastfront.errors import ApiError, bad_value
+from fastfront.openai.answers import Answer
+from fastfront.openai.bodies import BodyReader, Header, require_json
+from fastfront.openai.chat import prepare_chat_fields
+from fastfront.openai.checks import check_chat
+from fastfront.openai.responses.convert import chat_fields, wants_logprobs
+from fastfront.openai.responses.fields import ResponsesBody
+from fastfront.openai.responses.objects import ResponseFrame
+from fastfront.openai.responses.sink import ResponseSink
+from fastfront.openai.serving import Serving
+from fastfront.streams.prepared import PreparedCall
+
+
+def check_responses(body: Mapping[str, Any]) -> None:
+    """Refuses what needs stored responses or prompts. Raises ApiError."""
+    if body.get("background"):
+        raise ApiError(
+            "This server stores no responses, so it cannot work on one in the background.",
+            kind="invalid_request_error",
+            param="background",
+        )
+    if body.get("prompt") is not None:
+        raise bad_value("prompt template is not supported", "prompt")
+
+
+_READER: BodyReader[ResponsesBody] = BodyReader(TypeAdapter(ResponsesBody), check_responses)
+
+
+def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedCall:
+    """Everything up to the engine. `store` is accepted and nothing is stored, as with stores turned off. Raises ApiError."""
+    require_json(header)
+    fields = _READER.read(body)
+    check_responses(fields)
+    if previous := fields.get("previous_response_id"):
+        raise unknown_response(previous, "previous_response_id")
+    chat = chat_fields(fields)
+    check_chat(chat)
+    prepared = prepare_chat_fields(chat, header, serving)
+    frame = ResponseFrame(fields, prepared)
+    sink = ResponseSink(frame, prepared.stream, Answer(), wants_logprobs(fields))
+    return dataclasses.replace(prepared, sink=sink)
+
+
+def unknown_response(response_id: str, param: str = "response_id") -> ApiError:
+    """The 404 of a response that is not stored: none is."""
+    return ApiError(
+        f"Response with id '{response_id[:200]}' not found.", status=404, kind="invalid_request_error", param=param
+    )

@@ -1,0 +1,131 @@
+"""Answers in the shape of the Responses API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastfront.openai.answers import Answer
+from fastfront.openai.events import compact, named_event
+from fastfront.openai.failures import engine_failure
+from fastfront.openai.responses.items import CallItem, Item, MessageItem, ReasoningItem
+from fastfront.openai.responses.objects import (
+    Object,
+    ResponseFrame,
+    call_item,
+    message_item,
+    new_id,
+    reasoning_item,
+    usage_object,
+)
+from fastfront.openai.tools.deltas import CallArguments, CallStart, Delta, Reasoning
+from fastfront.streams.sink import Headers
+
+JSON_HEADERS: Headers = [("content-type", "application/json")]
+
+
+class ResponseSink:
+    """One response: its body, or its events, numbered from 0. An item begins with its first text and ends before the next."""
+
+    def __init__(self, frame: ResponseFrame, stream: bool, answer: Answer, with_logprobs: bool) -> None:
+        self._frame = frame
+        self._stream = stream
+        self._answer = answer
+        self._with_logprobs = with_logprobs
+        self._logprobs: list[Object] = []          # of the whole answer; of the latest piece in a stream
+        self._number = 0
+        self._started = False
+        self._item: Item | None = None
+        self._done: list[Object] = []
+
+    def add(
+        self,
+        index: int,
+        text: str,
+        token_ids: bytes,
+        logprobs: bytes,
+        finish: str | None,
+        stop_reason: int | str | None,
+        completion_tokens: int,
+    ) -> bytes:
+        if self._with_logprobs and logprobs:
+            self._logprobs += json.loads(b"[%b]" % logprobs)
+        if not self._stream:
+            self._answer.keep(text, finish)
+            return b""
+        out = [] if self._started else self._start()
+        for delta in self._answer.feed(text, finish):
+            out += self._events(delta)
+        return b"".join(out)
+
+    def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
+        usage = usage_object(prompt_tokens, completion_tokens)
+        if self._stream:
+            out = self._close()
+            response = self._last_state(self._done, usage)
+            return b"".join([*out, self._event("response.completed", {"response": response})])
+        message = self._answer.message()
+        output: list[Object] = []
+        if message.reasoning:
+            output.append(reasoning_item(new_id("rs"), message.reasoning))
+        if message.content:
+            logprobs = self._logprobs if self._with_logprobs else None
+            output.append(message_item(new_id("msg"), "completed", message.content, logprobs))
+        output += [call_item(new_id("fc"), call.id, call.name, call.arguments, "completed") for call in message.calls]
+        return compact(self._last_state(output, usage))
+
+    def failure_event(self, code: int, message: str) -> bytes:
+        """`response.failed`, or nothing was begun and only the error is told."""
+        error = engine_failure(code, message)
+        told = {"code": "server_error", "message": error.message}
+        response = {**self._frame.response("failed", self._done), "error": told}
+        return self._event("response.failed", {"response": response})
+
+    def failure_answer(self, code: int, message: str) -> tuple[int, Headers, bytes]:
+        error = engine_failure(code, message)
+        return error.status, JSON_HEADERS, error.body()
+
+    def _last_state(self, output: list[Object], usage: Object) -> Object:
+        finish = self._answer.finish
+        if finish == "length":
+            return self._frame.response("incomplete", output, usage, "max_output_tokens")
+        return self._frame.response("cancelled" if finish == "abort" else "completed", output, usage)
+
+    # ---- streams
+
+    def _start(self) -> list[bytes]:
+        self._started = True
+        response = self._frame.response("in_progress", [])
+        return [self._event(f"response.{name}", {"response": response}) for name in ("created", "in_progress")]
+
+    def _events(self, delta: Delta) -> list[bytes]:
+        kind: type[MessageItem | ReasoningItem | CallItem] = MessageItem
+        if isinstance(delta, CallStart | CallArguments):
+            kind = CallItem
+        elif isinstance(delta, Reasoning):
+            kind = ReasoningItem
+        out: list[bytes] = []
+        if isinstance(delta, CallStart) or not isinstance(self._item, kind):
+            out += self._close()
+            self._item = CallItem(delta.id, delta.name) if isinstance(delta, CallStart) else kind()
+            out += self._told(self._item.begin())
+        if not isinstance(delta, CallStart) and self._item is not None:
+            logprobs, self._logprobs = self._logprobs, []
+            out += self._told(self._item.more(delta.text, logprobs))
+        return out
+
+    def _close(self) -> list[bytes]:
+        item, self._item = self._item, None
+        if item is None:
+            return []
+        out = self._told(item.finish(self._with_logprobs))
+        self._done.append(item.whole)
+        return out
+
+    def _told(self, events: list[tuple[str, Object]]) -> list[bytes]:
+        return [self._event(name, {**data, "output_index": len(self._done)}) for name, data in events]
+
+    def _event(self, name: str, data: dict[str, Any]) -> bytes:
+        number = self._number
+        self._number += 1
+        return named_event({**data, "sequence_number": number, "type": name})

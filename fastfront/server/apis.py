@@ -1,0 +1,101 @@
+"""Routes besides chats and completions: other APIs that end as a chat, and what is answered without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pydantic_core import from_json
+
+from fastfront.errors import ApiError, http_error
+from fastfront.openai.batch import prepare_batch
+from fastfront.openai.bodies import Header, require_json
+from fastfront.openai.chat import prepare_chat
+from fastfront.openai.completions import prepare_completion
+from fastfront.openai.events import compact
+from fastfront.openai.messages.prepare import anthropic_errors, count_tokens_body, prepare_message
+from fastfront.openai.responses.prepare import prepare_response, unknown_response
+from fastfront.openai.serving import Serving
+from fastfront.server.app import Route
+from fastfront.server.exchange import Exchange
+from fastfront.server.health import Health
+from fastfront.streams.dispatcher import Dispatcher
+from fastfront.streams.prepared import PreparedCall
+
+POOLING = (
+    "/v1/embeddings", "/v2/embed", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
+)  # fmt: skip
+Prepare = Callable[[bytes, Header, Serving], PreparedCall]
+
+
+class Apis:
+    """Handlers of one server. Shared by all request threads; immutable."""
+
+    def __init__(self, serving: Serving, dispatcher: Dispatcher, health: Health) -> None:
+        self._serving = serving
+        self._dispatcher = dispatcher
+        self._health = health
+
+    def table(self) -> dict[str, dict[str, Route]]:
+        stored = Route(self.stored_response)
+        return {
+            "/v1/chat/completions/batch": {"POST": Route(self.batch, reads_body=True)},
+            "/v1/responses": {"POST": Route(self.responses, reads_body=True)},
+            "/v1/responses/{response_id}": {"GET": stored},
+            "/v1/responses/{response_id}/cancel": {"POST": stored},
+            "/v1/messages": {"POST": Route(self.messages, reads_body=True)},
+            "/v1/messages/count_tokens": {"POST": Route(self.count_tokens, reads_body=True)},
+            "/invocations": {"POST": Route(self.invocations, reads_body=True)},
+            "/load": {"GET": Route(self.load)},
+            **{path: {"POST": Route(self.no_pooling)} for path in POOLING},
+        }
+
+    def batch(self, exchange: Exchange) -> None:
+        self._generate(exchange, prepare_batch)
+
+    def responses(self, exchange: Exchange) -> None:
+        self._generate(exchange, prepare_response)
+
+    def stored_response(self, exchange: Exchange) -> None:
+        raise unknown_response(exchange.path.removesuffix("/cancel").rpartition("/")[2])
+
+    def messages(self, exchange: Exchange) -> None:
+        with anthropic_errors():
+            self._health.check()
+        prepared = prepare_message(exchange.body, exchange.header, self._serving)
+        with anthropic_errors():
+            self._submit(prepared, exchange)
+
+    def count_tokens(self, exchange: Exchange) -> None:
+        exchange.json(count_tokens_body(exchange.body, exchange.header, self._serving))
+
+    def invocations(self, exchange: Exchange) -> None:
+        """A chat or a completion, whichever the body looks like."""
+        require_json(exchange.header)
+        self._generate(exchange, _looks_like(exchange.body))
+
+    def load(self, exchange: Exchange) -> None:
+        exchange.json(compact({"server_load": self._dispatcher.running}))
+
+    def no_pooling(self, exchange: Exchange) -> None:
+        raise http_error(501, f"{exchange.path} needs a pooling model; this server generates text.")
+
+    def _generate(self, exchange: Exchange, prepare: Prepare) -> None:
+        self._health.check()
+        self._submit(prepare(exchange.body, exchange.header, self._serving), exchange)
+
+    def _submit(self, prepared: PreparedCall, exchange: Exchange) -> None:
+        self._dispatcher.submit(prepared, exchange.scope, exchange.protocol, exchange.arrival_time, exchange.extra_headers)
+
+
+def _looks_like(body: bytes) -> Prepare:
+    """What a body of no declared kind asks for. Raises ApiError."""
+    try:
+        data = from_json(body)
+    except ValueError:
+        return prepare_chat                        # which says what is wrong with it
+    if isinstance(data, Mapping):
+        if "messages" in data:
+            return prepare_chat
+        if "prompt" in data or "prompt_embeds" in data:
+            return prepare_completion
+    raise ApiError("Cannot find suitable handler for request. Expected one of: chat completion, completion.")
