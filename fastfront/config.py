@@ -32,6 +32,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class StructuredOptions:
+    """What holds for all structured outputs; `backend` is auto or the name of a grammar compiler of the engine."""
+
+    backend: str = "auto"
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ServeConfig:
     """Everything `fastfront serve` was told, resolved: folders exist, numbers are in range."""
 
@@ -95,6 +104,7 @@ class ServeConfig:
     max_logprobs: int = 20
     enable_force_include_usage: bool = False
     limits: Limits = field(default_factory=Limits)
+    structured: StructuredOptions = field(default_factory=StructuredOptions)
 
     # logging
     log_level: str = "info"

@@ -27,6 +27,7 @@ from fastfront.openai.message_errors import message_error
 from fastfront.openai.prompts import encode_prompt, require_output_fits, require_vocabulary, tokens_left
 from fastfront.openai.sampling import sampling_map
 from fastfront.openai.serving import Serving
+from fastfront.openai.structured import put_structure
 from fastfront.render.messages import Message, MessageTypeError
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 
@@ -78,6 +79,7 @@ def prepare_chat_fields(fields: Mapping[str, Any], header: Header, serving: Serv
     wanted = NOTHING if FIELDS.isdisjoint(fields) else chat_logprobs(fields, serving)
     if wanted is not NOTHING:
         put_on_wire(wanted, sampling)
+    put_structure(fields, serving.structured, sampling)
     require_vocabulary(ids, serving)
     role = serving.response_role if get("add_generation_prompt", True) else conversation[-1]["role"]
     stream = bool(get("stream"))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastfront.errors import ApiError, bad_value
+from fastfront.openai.structured import KINDS, NO_STRUCTURE
 
 _SALT_FORBIDDEN = frozenset("@/\\\x00")
 _MAX_SALT_CHARS = 128
@@ -97,9 +98,12 @@ def _check_structured_outputs(body: Body, param: str | None) -> None:
     if sum(wanted.get(kind) is not None for kind in ("json", "regex", "choice")) > 1:
         message = "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice')."
         raise ApiError(message, param=param)
-    kinds = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
-    if all(wanted.get(kind) is None for kind in kinds):
-        raise ApiError(f"You must use one kind of structured outputs constraint but none are specified: {wanted}")
+    form = body.get("response_format")
+    if isinstance(form, dict) and form.get("type") != "text":
+        return                             # which replaces the kind
+    if all(wanted.get(kind) is None for kind in KINDS):
+        full = {**NO_STRUCTURE, **wanted}
+        raise ApiError(f"You must use one kind of structured outputs constraint but none are specified: {full}")
 
 
 def _check_tools(body: Body) -> None:
@@ -157,9 +161,7 @@ def refuse_unserved(body: Body) -> None:
         neutral = _UNSERVED.get(name)
         if neutral is not None and value is not False and value not in neutral:
             raise _unserved(name)
-    form = body.get("response_format")
-    if form is not None and form["type"] != "text":
-        raise _unserved("response_format", f" of type '{form['type']}'")
+    _refuse_removed(body)
     if body.get("tools") and body.get("tool_choice", "auto") not in ("none", None):
         if body.get("tool_choice", "auto") == "auto":
             raise ApiError('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
@@ -175,10 +177,23 @@ def refuse_unserved(body: Body) -> None:
         raise bad_value("suffix is not currently supported", "suffix")
 
 
+def _refuse_removed(body: Body) -> None:
+    best_of = body.get("best_of")
+    if best_of is not None and best_of > (body.get("n") or 1):
+        raise bad_value("`best_of` more than `n` is not supported: ask for `n` answers and choose.", "best_of", best_of)
+    for name in _REMOVED:
+        if body.get(name) is not None:
+            raise bad_value(f"`{name}` is no longer supported: use `structured_outputs`.", name)
+
+
 def _unserved(name: str, what: str = "") -> ApiError:
     return bad_value(f"`{name}`{what} is not supported by this server yet.", name)
 
 
+_REMOVED = (
+    "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend",
+    "guided_whitespace_pattern",
+)  # fmt: skip
 # Known fields without an implementation, with the values besides false that ask for nothing.
 _UNSERVED: Mapping[str, tuple[object, ...]] = {
     "logprob_token_ids": (None,),
@@ -186,7 +201,6 @@ _UNSERVED: Mapping[str, tuple[object, ...]] = {
     "watermarking": (None,),
     "thinking_token_budget": (None, -1),
     "repetition_detection": (None,),
-    "structured_outputs": (None,),
     "kv_transfer_params": (None, {}),
     "ec_transfer_params": (None, {}),
     "return_prompt_text": (None,),

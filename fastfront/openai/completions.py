@@ -33,6 +33,7 @@ from fastfront.openai.prompts import (
 )
 from fastfront.openai.sampling import sampling_map, verify_length
 from fastfront.openai.serving import Serving
+from fastfront.openai.structured import put_structure
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 
 DEFAULT_MAX_TOKENS = 16
@@ -80,6 +81,7 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
     wanted = NOTHING if FIELDS.isdisjoint(fields) else completion_logprobs(fields, serving)
     if wanted is not NOTHING:
         put_on_wire(wanted, sampling)
+    put_structure(fields, serving.structured, sampling)
     min_tokens = get("min_tokens", 0)
     prompts = []
     for (ids, text), max_tokens in zip(encoded, lengths, strict=True):

@@ -44,6 +44,18 @@ class LegacyStructuralTag(TypedDict):
     triggers: list[str]
 
 
+class StructuredOutputs(TypedDict, total=False):
+    json: str | dict[str, Any] | None
+    regex: str | None
+    choice: list[str] | None
+    grammar: str | None
+    json_object: bool | None
+    disable_any_whitespace: bool
+    disable_additional_properties: bool
+    whitespace_pattern: str | None
+    structural_tag: str | None
+
+
 class GenerationFields(TypedDict, total=False):
     """Fields of chat and completions alike."""
 
@@ -81,7 +93,7 @@ class GenerationFields(TypedDict, total=False):
     bad_words: list[str]
     thinking_token_budget: int | None
     repetition_detection: dict[str, Any] | None
-    structured_outputs: dict[str, Any] | None
+    structured_outputs: StructuredOutputs | None
     add_special_tokens: bool
     priority: Int64
     request_id: str
@@ -94,6 +106,15 @@ class GenerationFields(TypedDict, total=False):
     ec_transfer_params: dict[str, Any] | None
     vllm_xargs: dict[str, str | int | float | list[str | int | float]] | None
     stream_interval: Annotated[int, Field(ge=1)] | None
+
+    # Of older versions: known so that they can be refused.
+    best_of: int | None
+    guided_json: Any
+    guided_regex: Any
+    guided_choice: Any
+    guided_grammar: Any
+    guided_decoding_backend: Any
+    guided_whitespace_pattern: Any
 
 
 class FunctionDefinition(TypedDict, total=False):

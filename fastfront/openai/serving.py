@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastfront.config import Limits, ServeConfig
+from fastfront.config import Limits, ServeConfig, StructuredOptions
 from fastfront.errors import SetupError
 from fastfront.openai.sampling import SamplingDefaults, StopTokens, sampling_defaults
 from fastfront.render.chat import ChatRenderer
@@ -45,6 +45,7 @@ class Serving:
     max_logprobs: int                           # -1: no bound
     data_parallel_size: int
     limits: Limits
+    structured: StructuredOptions
 
     def with_engine_limits(self, max_model_len: int) -> Serving:
         """The same with the length an engine announced, if that is smaller than what was known."""
@@ -89,6 +90,7 @@ def build_serving(config: ServeConfig) -> Serving:
         max_logprobs=config.max_logprobs,
         data_parallel_size=config.data_parallel_size,
         limits=config.limits,
+        structured=config.structured,
     )
 
 

@@ -92,7 +92,7 @@ def test_c22_the_largest_id_is_served(server: Server, mock: MockEngine) -> None:
         ({"max_tokens": 5.5}, "max_tokens"),
         ({"stream": "perhaps"}, "stream"),
         ({"bad_words": [""]}, "bad_words"),
-        ({"logprobs": True, "top_logprobs": 3}, "logprobs"),
+        ({"prompt_logprobs": 21}, "logprobs"),
     ],
 )
 @pytest.mark.parametrize("kind", ["chat", "completion"])
@@ -260,13 +260,10 @@ def test_c54_known_fields_of_a_wrong_type(server: Server) -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "name"),
     [
-        ("chat", {"logprobs": True}, "logprobs"),
-        ("completion", {"logprobs": 1}, "logprobs"),
-        ("chat", {"response_format": {"type": "json_object"}}, "response_format"),
-        ("chat", {"prompt_logprobs": 1}, "prompt_logprobs"),
         ("completion", {"use_beam_search": True}, "use_beam_search"),
         ("completion", {"suffix": "x"}, "suffix"),
-        ("completion", {"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ("completion", {"best_of": 2}, "best_of"),
+        ("completion", {"guided_regex": "a"}, "structured_outputs"),
         ("chat", {"thinking_token_budget": 5}, "thinking_token_budget"),
     ],
 )

@@ -312,13 +312,13 @@ def test_tools_that_cannot_be_called(serving: Serving, fields: dict[str, Any], p
     "fields",
     [
         {"use_beam_search": True},
-        {"structured_outputs": {"regex": "a+"}},
         {"thinking_token_budget": 5},
         {"repetition_detection": {"max_pattern_size": 3}},
         {"kv_transfer_params": {"a": 1}},
         {"watermarking": True},
         {"return_prompt_text": True},
-        {"response_format": {"type": "json_object"}},
+        {"best_of": 2},
+        {"guided_json": {"type": "object"}},
         {"mm_processor_kwargs": {"a": 1}},
     ],
 )
@@ -334,6 +334,7 @@ def test_a_field_without_an_implementation_is_refused_by_name(serving: Serving, 
         {"use_beam_search": False, "length_penalty": 2.0, "watermarking": False, "thinking_token_budget": -1},
         {"kv_transfer_params": {}, "mm_processor_kwargs": {}, "response_format": {"type": "text"}, "tools": None},
         {"response_format": None, "parallel_tool_calls": True, "include_reasoning": False, "tool_choice": "none"},
+        {"best_of": 1, "guided_regex": None},
         {"return_tokens_as_token_ids": True, "spaces_between_special_tokens": False, "session_id": "s"},
     ],
 )
