@@ -118,7 +118,7 @@ class Handshake:
             if time.monotonic() > deadline:
                 raise EngineError(
                     f"{len(self._ready)} of {self._engines} engines were ready after {timeout_s:g} s"
-                    " (VLLM_ENGINE_READY_TIMEOUT_S); look at the engines' own output for the cause"
+                    " (--engine-ready-timeout, VLLM_ENGINE_READY_TIMEOUT_S); look at the engines' own output for the cause"
                 )
             for socket, _ in poller.poll(POLL_MS):
                 if socket is self._socket:

@@ -52,10 +52,13 @@ def test_c41_a_client_that_leaves(shared: Server, a: int, stream: bool, kind: st
     mock = shared.mock
     assert mock is not None
     since = mock.mark()
-    what: dict[str, Any] = {
-        "chat": {"messages": HELLO}, "completion": {"prompt": "hello"}, "n": {"prompt": "hello", "n": 3},
+    kinds: dict[str, dict[str, Any]] = {
+        "chat": {"messages": HELLO},
+        "completion": {"prompt": "hello"},
+        "n": {"prompt": "hello", "n": 3},
         "prompts": {"prompt": [[5], [6]]},
-    }[kind]  # fmt: skip
+    }
+    what = kinds[kind]
     count = {"n": 3, "prompts": 2}.get(kind, 1)
     with shared.connect() as connection:
         connection.send(post(CHAT if kind == "chat" else COMPLETIONS, {**what, "stream": stream, **slow(a)}))
