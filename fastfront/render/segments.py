@@ -62,22 +62,25 @@ class SegmentEncoder:
         for piece in pieces:
             if at_mark:
                 out.append(ids[piece])
+            elif piece in young:  # never .get(): see docs/structures.md, rules between threads
+                out += young[piece].tolist()
             elif piece:
-                kept = young.get(piece)
-                out += self._fetch(piece) if kept is None else kept.tolist()
+                out += self._fetch(piece)
             at_mark = not at_mark
         return out
 
     def _fetch(self, piece: str) -> list[int]:
         """Ids of a piece that is not in the younger generation."""
-        kept = self._old.get(piece)
-        if kept is None:
-            found: list[int] = self._encode_pieces([piece], add_special_tokens=False)[0].ids
+        found: list[int]
+        old = self._old
+        if piece in old:
+            kept = old[piece]
+            found = kept.tolist()
+        else:
+            found = self._encode_pieces([piece], add_special_tokens=False)[0].ids
             if len(piece) > _MAX_PIECE_CHARS:
                 return found
             kept = array("I", found)
-        else:
-            found = kept.tolist()
         with self._lock:
             if piece not in self._young:
                 self._filled_bytes += len(piece) + len(kept) * kept.itemsize + _ENTRY_BYTES

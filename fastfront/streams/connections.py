@@ -6,6 +6,7 @@ waiter per connection here, and it aborts whatever call the connection is waitin
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Protocol
 
 from fastfront._speedups.call import Call
@@ -63,7 +64,10 @@ class Connections:
     def of(self, scope: Any, protocol: Any) -> Connection:
         """The connection a request came on; watched from its first request on."""
         peer = scope.client
-        connection = self._open.get(peer) if peer else None
+        connection: Connection | None = None
+        with suppress(KeyError):  # gone since the look, or never there; .get() would be slow (docs/structures.md)
+            if peer in self._open:
+                connection = self._open[peer]
         if connection is None:
             connection = Connection(peer, self._open)
             if peer:
