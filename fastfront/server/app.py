@@ -87,11 +87,11 @@ class App:
         exchange = Exchange(scope, protocol, method, path)
         if (self._cors is not None or self._request_id_headers) and self._add_headers(exchange):
             return
-        methods = self._routes.get(path) or self._matching(path)
+        methods = self._routes[path] if path in self._routes else self._matching(path)
         if methods is None:
             self._no_route(exchange, path)
             return
-        route = methods.get(method)
+        route = methods[method] if method in methods else None
         if route is None:
             headers = [("allow", ", ".join(methods))]
             exchange.json(http_error(405, "Method Not Allowed").body(), 405, headers)
