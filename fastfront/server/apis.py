@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from pydantic_core import from_json
 
-from fastfront.errors import ApiError, http_error
+from fastfront.errors import ApiError
 from fastfront.openai.batch import prepare_batch
 from fastfront.openai.bodies import Header, require_json
 from fastfront.openai.chat import prepare_chat
@@ -77,7 +77,8 @@ class Apis:
         exchange.json(compact({"server_load": self._dispatcher.running}))
 
     def no_pooling(self, exchange: Exchange) -> None:
-        raise http_error(501, f"{exchange.path} needs a pooling model; this server generates text.")
+        message = f"{exchange.path} needs a pooling model; this server generates text."
+        raise ApiError(message, status=501, kind="NotImplementedError")
 
     def _generate(self, exchange: Exchange, prepare: Prepare) -> None:
         self._health.check()

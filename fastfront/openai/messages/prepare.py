@@ -20,6 +20,7 @@ from fastfront.openai.messages.convert import chat_fields
 from fastfront.openai.messages.errors import error_object
 from fastfront.openai.messages.fields import CountBody, MessagesBody
 from fastfront.openai.messages.sink import MessageSink
+from fastfront.openai.prompts import require_output_fits
 from fastfront.openai.serving import Serving
 from fastfront.streams.prepared import PreparedCall
 
@@ -44,6 +45,8 @@ def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCa
     require_json(header)
     fields = _MESSAGES.read(body)
     with anthropic_errors():
+        require_model(fields, serving)
+        require_output_fits(fields["max_tokens"], "max_tokens", serving.max_model_len)
         chat = chat_fields(fields)
         check_chat(chat)
         prepared = prepare_chat_fields(chat, header, serving)

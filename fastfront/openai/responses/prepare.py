@@ -11,8 +11,10 @@ from pydantic import TypeAdapter
 from fastfront.errors import ApiError, bad_value
 from fastfront.openai.answers import Answer
 from fastfront.openai.bodies import BodyReader, Header, require_json
+from fastfront.openai.calls import require_model
 from fastfront.openai.chat import prepare_chat_fields
 from fastfront.openai.checks import check_chat
+from fastfront.openai.prompts import require_output_fits
 from fastfront.openai.responses.convert import chat_fields, wants_logprobs
 from fastfront.openai.responses.fields import ResponsesBody
 from fastfront.openai.responses.objects import ResponseFrame
@@ -43,6 +45,9 @@ def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedC
     check_responses(fields)
     if previous := fields.get("previous_response_id"):
         raise unknown_response(previous, "previous_response_id")
+    require_model(fields, serving)
+    if (most := fields.get("max_output_tokens")) is not None:
+        require_output_fits(most, "max_output_tokens", serving.max_model_len)
     chat = chat_fields(fields)
     check_chat(chat)
     prepared = prepare_chat_fields(chat, header, serving)

@@ -1,0 +1,37 @@
+"""Several conversations in one request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fastfront.openai.batch import prepare_batch
+from fastfront.openai.serving import Serving
+from tests.unit.support import USER, chat, prepare, refusal
+
+OTHER = [{"role": "user", "content": "And another"}]
+
+
+def test_each_conversation_is_a_prompt(serving: Serving) -> None:
+    prepared = prepare(prepare_batch, serving, {"messages": [USER, OTHER], "max_tokens": 9, "temperature": 0})
+    alone = [chat(serving, {"messages": messages, "max_tokens": 9}) for messages in (USER, OTHER)]
+    assert prepared.prompts == [call.prompts[0] for call in alone]
+    assert (prepared.n, prepared.kind, prepared.sampling["temperature"]) == (1, "chat", 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"stream": True}, "stream"),
+        ({"n": 2}, "n"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"messages": []}, "body.messages"),
+        ({"messages": USER}, "body.messages.0"),
+        ({"messages": [USER] * 1025}, "messages"),
+        ({"temperature": 9}, "temperature"),
+    ],
+)
+def test_refusals(serving: Serving, fields: dict[str, Any], param: str) -> None:
+    error = refusal(prepare, prepare_batch, serving, {"messages": [USER], **fields})
+    assert (error.status, error.param) == (400, param)

@@ -1,0 +1,118 @@
+"""Messages requests on their way to a chat."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fastfront.openai.messages.convert import chat_fields
+from fastfront.openai.messages.prepare import MessagesError, count_tokens_body, prepare_message
+from fastfront.openai.serving import Serving
+from tests.unit.support import JSON_TYPE, USER, body_of, chat, prepare, refusal
+
+ASK: dict[str, Any] = {"model": "tiny", "max_tokens": 9, "messages": USER}
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
+
+
+def converted(**fields: Any) -> dict[str, Any]:
+    return chat_fields({"model": "m", "max_tokens": 9, **fields})
+
+
+@pytest.mark.parametrize("system", ["Be short.", [{"type": "text", "text": "Be "}, {"type": "text", "text": "short."}]])
+def test_the_prompt_is_that_of_a_chat(serving: Serving, system: Any) -> None:
+    prepared = prepare(prepare_message, serving, {**ASK, "system": system, "stop_sequences": ["x"], "top_k": 4})
+    same = chat(serving, {"messages": [{"role": "system", "content": "Be short."}, *USER], "max_tokens": 9})
+    assert prepared.prompts == same.prompts
+    assert (prepared.stop, prepared.sampling["top_k"], prepared.sink is None) == (["x"], 4, False)
+
+
+def test_blocks() -> None:
+    messages = [
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "id": "t1", "name": "find", "input": {"what": "tea"}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "t1", "content": [text("a"), text("b")]}, text("And?"), text("Well?"),
+        ]},
+    ]  # fmt: skip
+    assistant, tool, user = converted(messages=messages)["messages"]
+    function = {"name": "find", "arguments": '{"what": "tea"}'}
+    assert assistant == {
+        "role": "assistant", "reasoning": "Hm.", "content": "Let me see.",
+        "tool_calls": [{"id": "t1", "type": "function", "function": function}],
+    }  # fmt: skip
+    assert tool == {"role": "tool", "tool_call_id": "t1", "content": "a\nb"}
+    assert user == {"role": "user", "content": [text("And?"), text("Well?")]}
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (None, "auto"),
+        ({"type": "auto"}, "auto"),
+        ({"type": "any"}, "required"),
+        ({"type": "none"}, "none"),
+        ({"type": "tool", "name": "find"}, {"type": "function", "function": {"name": "find"}}),
+    ],
+)
+def test_tool_choice(choice: Any, expected: Any) -> None:
+    tools = [{"name": "find", "description": "d", "input_schema": {"properties": {}}}]
+    fields = converted(messages=USER, tools=tools, tool_choice=choice)
+    assert fields["tool_choice"] == expected
+    function = {"name": "find", "description": "d", "parameters": {"properties": {}, "type": "object"}}
+    assert fields["tools"] == [{"type": "function", "function": function}]
+
+
+def test_thinking_and_format() -> None:
+    output = {"format": {"type": "json_schema", "schema": {}}}
+    fields = converted(messages=USER, thinking={"type": "disabled"}, output_config=output)
+    assert fields["chat_template_kwargs"] == {"enable_thinking": False}
+    assert fields["response_format"]["json_schema"]["schema"] == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"max_tokens": 0}, "body.max_tokens"),
+        ({"messages": "x"}, "body.messages"),
+        ({"model": ""}, "body.model"),
+        ({"messages": [{"role": "pirate", "content": "x"}]}, "body.messages.0.role"),
+        ({"messages": [{"role": "user", "content": [{"type": "smell"}]}]}, "body.messages.0.content"),
+    ],
+)
+def test_wrong_shapes_have_the_servers_own_error(serving: Serving, change: dict[str, Any], param: str) -> None:
+    error = refusal(prepare, prepare_message, serving, {**ASK, **change})
+    assert (error.status, error.param is not None and error.param.startswith(param)) == (400, True), error.param
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "kind"),
+    [
+        ({"model": "other"}, 404, "NotFoundError"),
+        ({"max_tokens": 10**6}, 400, "BadRequestError"),
+        ({"temperature": 9}, 400, "BadRequestError"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, 400, "BadRequestError"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400, "BadRequestError"),
+        ({"tools": [{"name": "f"}]}, 400, "BadRequestError"),
+        ({"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "g"}}, 400, "BadRequestError"),
+    ],
+)
+def test_what_cannot_be_served_has_the_anthropic_error(serving: Serving, change: dict[str, Any], status: int, kind: str) -> None:
+    with pytest.raises(MessagesError) as caught:
+        prepare(prepare_message, serving, {**ASK, **change})
+    body = json.loads(caught.value.body())
+    assert (caught.value.status, body["type"], body["error"]["type"]) == (status, "error", kind)
+
+
+def test_counting(serving: Serving) -> None:
+    count = json.loads(count_tokens_body(body_of({"model": "tiny", "messages": USER}), JSON_TYPE.get, serving))
+    length = len(chat(serving, {}).prompts[0].token_ids)
+    assert count == {"input_tokens": length, "context_management": {"original_input_tokens": length}}
+    with pytest.raises(MessagesError):
+        count_tokens_body(body_of({"model": "other", "messages": USER}), JSON_TYPE.get, serving)

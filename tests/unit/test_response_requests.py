@@ -1,0 +1,103 @@
+"""Responses requests on their way to a chat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fastfront.openai.responses.convert import chat_fields
+from fastfront.openai.responses.prepare import prepare_response
+from fastfront.openai.serving import Serving
+from tests.unit.support import USER, chat, prepare, refusal
+
+
+def converted(**fields: Any) -> dict[str, Any]:
+    return chat_fields({"input": "Hi", **fields})
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["Hi", USER, [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]],
+)
+def test_the_prompt_is_that_of_a_chat(serving: Serving, given: Any) -> None:
+    prepared = prepare(prepare_response, serving, {"input": given, "instructions": "Be short.", "max_output_tokens": 9})
+    same = chat(serving, {"messages": [{"role": "system", "content": "Be short."}, *USER], "max_tokens": 9})
+    assert prepared.prompts == same.prompts
+    assert prepared.sink is not None
+
+
+def test_items_of_the_assistant_become_one_message() -> None:
+    items = [
+        {"role": "user", "content": "Tea?"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me see."}]},
+        {"type": "function_call", "call_id": "c1", "name": "find", "arguments": "{}"},
+        {"type": "function_call", "call_id": "c2", "name": "find", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "none"},
+    ]
+    user, assistant, tool = converted(input=items)["messages"]
+    assert user == {"role": "user", "content": "Tea?"}
+    assert (assistant["reasoning"], assistant["content"]) == ("Hm.", "Let me see.")
+    assert [call["id"] for call in assistant["tool_calls"]] == ["c1", "c2"]
+    assert tool == {"role": "tool", "tool_call_id": "c1", "content": "none"}
+
+
+def test_two_answers_in_a_row_stay_two() -> None:
+    items = [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]
+    assert converted(input=items)["messages"] == items
+
+
+def test_a_broken_off_answer_is_gone_on_with() -> None:
+    content = [{"type": "output_text", "text": "On"}]
+    fields = converted(input=[*USER, {"role": "assistant", "status": "incomplete", "content": content}])
+    assert (fields["continue_final_message"], fields["add_generation_prompt"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "value"),
+    [
+        ({"truncation": "auto"}, "truncate_prompt_tokens", -1),
+        ({"reasoning": {"effort": "low"}}, "reasoning_effort", "low"),
+        ({"include": ["message.output_text.logprobs"], "top_logprobs": 2}, "top_logprobs", 2),
+        ({"text": {"format": {"type": "json_object"}}}, "response_format", {"type": "json_object"}),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}},
+            "response_format",
+            {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+        ),
+        ({"tools": [{"type": "web_search"}, {"type": "function", "name": "f"}]}, "tool_choice", "auto"),
+        (
+            {"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "function", "name": "f"}},
+            "tool_choice",
+            {"type": "function", "function": {"name": "f"}},
+        ),
+    ],
+)
+def test_fields(fields: dict[str, Any], name: str, value: Any) -> None:
+    assert converted(**fields)[name] == value
+
+
+def test_logprobs_are_asked_for_by_include_alone() -> None:
+    assert "logprobs" not in converted(top_logprobs=3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param"),
+    [
+        ({"input": 5}, 400, "body.input"),
+        ({"input": [{"role": 1}]}, 400, "input[0].role"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "input[0]"),
+        ({"input": [{"type": "computer_call"}]}, 400, "input[0].type"),
+        ({"model": "other"}, 404, "model"),
+        ({"previous_response_id": "resp_1"}, 404, "previous_response_id"),
+        ({"background": True}, 400, "background"),
+        ({"prompt": {"id": "p"}}, 400, "prompt"),
+        ({"max_output_tokens": 10**6}, 400, "max_output_tokens"),
+        ({"text": {"format": {"type": "json_schema"}}}, 400, "text.format"),
+        ({"tools": [{"type": "function"}]}, 400, "tools"),
+    ],
+)
+def test_refusals(serving: Serving, fields: dict[str, Any], status: int, param: str) -> None:
+    error = refusal(prepare, prepare_response, serving, {"input": "Hi", **fields})
+    assert (error.status, error.param) == (status, param)

@@ -1,0 +1,109 @@
+"""Answers in the shape of the Responses API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fastfront.openai.answers import Answer
+from fastfront.openai.responses.objects import ResponseFrame
+from fastfront.openai.responses.sink import ResponseSink
+from fastfront.openai.serving import Serving
+from tests.unit.answering import CALL, Event, events, kinds, plan, run
+from tests.unit.support import chat
+
+LOGPROBS = b'{"token":"x","logprob":-0.5,"bytes":[120],"top_logprobs":[]}'
+
+
+@pytest.fixture
+def frame(serving: Serving) -> ResponseFrame:
+    return ResponseFrame({"input": "Hi"}, chat(serving, {"max_tokens": 7, "temperature": 0}))
+
+
+def make(frame: ResponseFrame, stream: bool, answer: Answer | None = None, logprobs: bool = False) -> ResponseSink:
+    return ResponseSink(frame, stream, answer or Answer(), logprobs)
+
+
+def body(sink: ResponseSink, *args: Any, **kwargs: Any) -> Event:
+    value: Event = json.loads(run(sink, *args, **kwargs))
+    return value
+
+
+def test_a_body(frame: ResponseFrame) -> None:
+    found = body(make(frame, False), ["Hel", "lo"])
+    (item,) = found["output"]
+    assert item["content"] == [{"annotations": [], "text": "Hello", "type": "output_text", "logprobs": None}]
+    assert (found["status"], found["incomplete_details"], found["max_output_tokens"]) == ("completed", None, 7)
+    assert (found["usage"]["input_tokens"], found["usage"]["output_tokens"], found["usage"]["total_tokens"]) == (5, 2, 7)
+    assert (found["temperature"], found["top_p"], found["tool_choice"]) == (0.0, 1.0, "none")
+
+
+@pytest.mark.parametrize(
+    ("finish", "status", "details"),
+    [("stop", "completed", None), ("length", "incomplete", {"reason": "max_output_tokens"}), ("abort", "cancelled", None)],
+)
+def test_how_it_ended(frame: ResponseFrame, finish: str, status: str, details: Event | None) -> None:
+    for found in (body(make(frame, False), ["x"], finish), events(run(make(frame, True), ["x"], finish))[-1]["response"]):
+        assert (found["status"], found["incomplete_details"]) == (status, details)
+
+
+def test_the_events_of_a_text(frame: ResponseFrame) -> None:
+    found = events(run(make(frame, True), ["Hel", "", "lo"]))
+    assert kinds(found) == [
+        "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
+        "response.output_text.delta", "response.output_text.delta", "response.output_text.done",
+        "response.content_part.done", "response.output_item.done", "response.completed",
+    ]  # fmt: skip
+    assert [event["sequence_number"] for event in found] == list(range(10))
+    assert (found[0]["response"]["status"], found[0]["response"]["output"]) == ("in_progress", [])
+    assert found[-1]["response"]["output"] == [found[-2]["item"]]
+    assert found[0]["response"]["id"] == found[-1]["response"]["id"]
+    assert {event["item_id"] for event in found[3:8]} == {found[2]["item"]["id"]}
+
+
+def test_no_text_no_item(frame: ResponseFrame) -> None:
+    assert kinds(events(run(make(frame, True), [""]))) == ["response.created", "response.in_progress", "response.completed"]
+    assert body(make(frame, False), [""])["output"] == []
+
+
+def test_thoughts_and_calls_are_items_of_their_own(frame: ResponseFrame) -> None:
+    pieces = ["Think", "ing.</think>", "Sure.", *CALL]
+    found = events(run(make(frame, True, Answer(plan(stream=True))), pieces))
+    output = found[-1]["response"]["output"]
+    assert [item["type"] for item in output] == ["reasoning", "message", "function_call"]
+    assert [event["output_index"] for event in found if event["type"] == "response.output_item.done"] == [0, 1, 2]
+    deltas = [event["delta"] for event in found if event["type"] == "response.function_call_arguments.delta"]
+    assert json.loads("".join(deltas)) == json.loads(output[2]["arguments"]) == {"what": "tea"}
+    assert output[0]["content"] == [{"text": "Thinking.", "type": "reasoning_text"}]
+
+    whole = body(make(frame, False, Answer(plan(stream=False))), pieces)["output"]
+    assert [item["type"] for item in whole] == ["reasoning", "message", "function_call"]
+    assert (whole[2]["name"], json.loads(whole[2]["arguments"])) == ("find", {"what": "tea"})
+
+
+def test_two_calls_are_two_items(frame: ResponseFrame) -> None:
+    found = events(run(make(frame, True, Answer(plan(stream=True))), ["</think>", CALL, CALL]))
+    output = found[-1]["response"]["output"]
+    assert [item["type"] for item in output] == ["function_call", "function_call"]
+    assert output[0]["call_id"] != output[1]["call_id"]
+
+
+def test_logprobs(frame: ResponseFrame) -> None:
+    (item,) = body(make(frame, False, logprobs=True), ["x", "x"], logprobs=LOGPROBS)["output"]
+    assert item["content"][0]["logprobs"] == [json.loads(LOGPROBS)] * 2
+    found = events(run(make(frame, True, logprobs=True), ["x", "x"], logprobs=LOGPROBS))
+    brief = {"token": "x", "logprob": -0.5, "top_logprobs": []}
+    assert [event["logprobs"] for event in found if event["type"] == "response.output_text.delta"] == [[brief], [brief]]
+    assert found[-1]["response"]["output"][0]["content"][0]["logprobs"] == [json.loads(LOGPROBS)] * 2
+
+
+def test_failures(frame: ResponseFrame) -> None:
+    status, _, data = make(frame, False).failure_answer(0, "boom")
+    assert (status, json.loads(data)["error"]["message"]) == (500, "boom")
+    sink = make(frame, True)
+    sink.add(0, "x", b"", b"", None, None, 1)
+    (event,) = events(sink.failure_event(0, "boom"))
+    assert (event["type"], event["response"]["status"]) == ("response.failed", "failed")
+    assert event["response"]["error"] == {"code": "server_error", "message": "boom"}
