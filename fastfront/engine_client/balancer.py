@@ -58,6 +58,11 @@ class Balancer:
         with self._lock:
             return list(self._in_flight)
 
+    def alive(self) -> list[int]:
+        """The engines that are not lost."""
+        with self._lock:
+            return [engine for engine, alive in enumerate(self._alive) if alive]
+
     @property
     def any_alive(self) -> bool:
         return any(self._alive)

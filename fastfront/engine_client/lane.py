@@ -19,7 +19,7 @@ from fastfront._speedups.pump import EngineMessageError, Pump
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.handshake import LaneSockets
 
-ADD, ABORT = b"\x00", b"\x01"
+ADD, ABORT, UTILITY = b"\x00", b"\x01", b"\x03"
 ENGINE_DEAD = b"ENGINE_CORE_DEAD"
 KEEP_ALIVE = b": keep-alive\n\n"
 NO_REQUESTS = packb([])
@@ -39,6 +39,7 @@ class Lane:
         on_engine_dead: Callable[[int, str], None],
         on_stats: Callable[[int, dict[str, Any]], None],
         ping_interval_s: float = 0.0,
+        on_reply: Callable[[bytes], None] | None = None,
     ) -> None:
         self.index = index
         self.pump = pump
@@ -48,6 +49,7 @@ class Lane:
         self._on_engine_dead = on_engine_dead
         self._on_stats = on_stats
         self._ping_interval_s = ping_interval_s
+        self._on_reply = on_reply
         self._inbox: deque[Call | Callable[[], None]] = deque()
         self._sleeping = False
         self._stop = False
@@ -161,11 +163,14 @@ class Lane:
                 self._take_rest(engine, rest)
 
     def _take_rest(self, engine: int, rest: bytes) -> None:
-        """What follows the outputs: scheduler_stats comes first."""
+        """What follows the outputs: scheduler_stats, or the reply to a utility call; no message has both."""
         try:
-            stats = unpackb(rest[: skip(rest)])
+            end = skip(rest)
+            stats = unpackb(rest[:end])
+            if stats is None and self._on_reply is not None:
+                self._on_reply(rest[end:])
         except DecodeError as error:
-            log.warning("engine %d: scheduler stats cannot be read: %s", engine, error)
+            log.warning("engine %d: scheduler stats or a reply cannot be read: %s", engine, error)
             return
         if isinstance(stats, dict):
             self._on_stats(engine, stats)
@@ -200,6 +205,10 @@ class Lane:
             self._on_engine_dead(engine, f"engine {engine} has disconnected")
             return False
         return True
+
+    def send_utility(self, engine: int, payload: bytes) -> None:
+        """A call of an engine's method; only on the lane's own thread."""
+        self._send(engine, UTILITY, payload)
 
     def _send_aborts(self) -> None:
         for engine, payload in self.pump.take_aborts():

@@ -27,17 +27,23 @@ from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.handshake import EngineInfo, Handshake, LaneSockets, bind, bind_lanes
 from fastfront.engine_client.lane import Lane
 from fastfront.engine_client.supervisor import Supervisor, describe, engine_command, find_engine_python
+from fastfront.engine_client.utility import Utilities
 from fastfront.errors import EngineError, FastfrontError, SetupError
 from fastfront.metrics.gc_watch import GcWatch
 from fastfront.metrics.registry import EngineStats, Metrics, ServingCollector
+from fastfront.metrics.stats_log import Counts, StatsLog, counts
 from fastfront.openai.serving import Serving, build_serving
+from fastfront.server.access import AccessLog
 from fastfront.server.app import App
 from fastfront.server.bell import Bell
 from fastfront.server.cors import Cors
+from fastfront.server.development import Development, development_mode
 from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
 from fastfront.server.gil import require_gil_off
 from fastfront.server.health import Health
 from fastfront.server.http import HttpServer, bind_socket
+from fastfront.server.logs import configure_logging
+from fastfront.server.request_log import RequestLog
 from fastfront.server.routes import Routes, failure_answer, failure_event
 from fastfront.streams.connections import Connections
 from fastfront.streams.dispatcher import Dispatcher
@@ -66,8 +72,10 @@ class Server:
         self._health = Health(self._bell.ring)
         self._stats = EngineStats()
         self._balancer = Balancer(config.data_parallel_size)
+        self._utilities = Utilities(self._balancer)
         self._lanes: list[Lane] = []
         self._supervisor: Supervisor | None = None
+        self._access_log: AccessLog | None = None
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -146,25 +154,38 @@ class Server:
         for index, pair in enumerate(sockets):
             pump = Pump(vocabulary, failure_answer, failure_event, SSE_HEADERS, JSON_HEADERS)
             ping_s = self._config.sse_keep_alive_interval_s
-            self._lanes.append(Lane(index, pair, pump, self._balancer, self._on_engine_dead, self._stats.put, ping_s))
+            lane = Lane(
+                index, pair, pump, self._balancer, self._on_engine_dead, self._stats.put, ping_s, self._utilities.replied
+            )
+            self._lanes.append(lane)
         for lane in self._lanes:
             lane.start()
 
     def _start_http(self, sock: socket.socket, serving: Serving, vocabulary: Vocabulary) -> HttpServer:
         config = self._config
-        dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, Connections(), fingerprint(config))
+        request_log = RequestLog(serving.tokenizer.decode, config.log.max_prompt_chars) if config.log.requests else None
+        dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, Connections(), fingerprint(config), request_log)
+        if config.log.access:
+            self._access_log = AccessLog(config.log.access_skips)
+            self._access_log.start()
+        if config.log.stats_interval_s:
+            StatsLog(self._counts, config.log.stats_interval_s).start()
         gc_watch = GcWatch()
         gc_watch.start()
         collector = ServingCollector(config.served_model_name[0], self._lanes, self._balancer, self._stats, gc_watch)
         routes = Routes(serving, dispatcher, self._health, Metrics(collector))
+        table = routes.table()
+        if development_mode():
+            table |= Development(config, self._utilities, self._lanes[0]).table()
         app = App(
-            routes.table(),
+            table,
             api_keys=config.api_keys,
             root_path=config.root_path,
             max_body_bytes=config.max_body_bytes,
             request_threads=config.request_threads,
             cors=cors_of(config),
             request_id_headers=config.enable_request_id_headers,
+            access_log=self._access_log,
         )
         server = HttpServer(
             sock,
@@ -178,6 +199,9 @@ class Server:
         )
         server.start()
         return server
+
+    def _counts(self) -> Counts:
+        return counts([lane.pump for lane in self._lanes], self._balancer.in_flight, self._stats.latest())
 
     # ---- while serving (other threads) -----------------------------------------------------------------------------------
 
@@ -236,6 +260,8 @@ class Server:
         http_stop.join(SEND_TIMEOUT_S)  # until the last answers are written
         for lane in self._lanes:
             lane.stop()
+        if self._access_log is not None:
+            self._access_log.stop(SEND_TIMEOUT_S)
         return EXIT_FAILED if dead is not None else EXIT_OK
 
     def _settle(self, timeout_s: float, signals: int) -> None:
@@ -289,8 +315,10 @@ def raise_open_files() -> None:
 
 def run(config: ServeConfig) -> int:
     """Serves until told to stop. Returns the exit status; the caller leaves with `leave(status)`."""
-    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
+        configure_logging(config.log)
+        for remark in config.log.remarks:
+            log.warning("%s", remark)
         return Server(config).run()
     except (EngineError, SetupError) as error:
         print(f"fastfront: {error}", file=sys.stderr)

@@ -1,0 +1,85 @@
+"""Routes for development, and that they are not there otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.mock import MockEngine
+from tests.support.server import Server
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("dev")
+    env = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_API_KEY": "very-secret"}
+    with Server(folder, mock=MockEngine(folder, "--tokens", "echo", "--stats"), env=env) as server:
+        server.client.headers["authorization"] = "Bearer very-secret"
+        yield server.wait_ready()
+        assert "Traceback" not in server.log()
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "args"),
+    [
+        ("/reset_prefix_cache", "reset_prefix_cache", [False, False]),
+        ("/reset_prefix_cache?reset_running_requests=true", "reset_prefix_cache", [True, False]),
+        ("/sleep", "sleep", [1, "abort"]),
+        ("/sleep?level=2&mode=wait", "sleep", [2, "wait"]),
+        ("/wake_up", "wake_up", [None]),
+        ("/wake_up?tags=weights&tags=kv_cache", "wake_up", [["weights", "kv_cache"]]),
+    ],
+)
+def test_calls_reach_the_engine(dev: Server, path: str, method: str, args: list[object]) -> None:
+    assert dev.mock is not None
+    mark = dev.mock.mark()
+    response = dev.client.post(path)
+    assert (response.status_code, response.content) == (200, b"")
+    (call,) = dev.mock.of("utility", mark)
+    assert (call["method"], call["args"]) == (method, repr(args))
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "body"),
+    [
+        ("GET", "/is_sleeping", {"is_sleeping": False}),
+        ("GET", "/is_paused", {"is_paused": False}),
+        ("POST", "/pause", {"status": "paused"}),
+        ("POST", "/resume", {"status": "resumed"}),
+    ],
+)
+def test_answers(dev: Server, verb: str, path: str, body: object) -> None:
+    assert dev.client.request(verb, path).json() == body
+
+
+@pytest.mark.parametrize("path", ["/sleep?level=9", "/sleep?mode=deep", "/reset_prefix_cache?reset_external=perhaps"])
+def test_bad_arguments(dev: Server, path: str) -> None:
+    assert dev.client.post(path).status_code == 400
+
+
+@pytest.mark.parametrize(("said", "status"), [("this engine has no method 'sleep'", 501), ("out of memory", 500)])
+def test_an_engine_that_refuses(dev: Server, said: str, status: int) -> None:
+    assert dev.mock is not None
+    dev.mock.use(utilities={"sleep": {"fail": said}})
+    response = dev.client.post("/sleep")
+    dev.mock.use()
+    assert (response.status_code, response.json()["error"]["message"]) == (status, said)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_server_info_has_no_secrets(dev: Server, form: str) -> None:
+    response = dev.get(f"/server_info?config_format={form}")
+    assert isinstance(response.json()["vllm_config"], dict if form == "json" else str)
+    assert "smollm2" in response.text
+    assert "very-secret" not in response.text
+    assert response.json()["vllm_env"]["VLLM_SERVER_DEV_MODE"] == "1"
+
+
+def test_still_serves(dev: Server) -> None:
+    assert dev.chat(max_tokens=2).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/sleep", "/wake_up", "/reset_prefix_cache", "/server_info"])
+def test_not_there_otherwise(server: Server, path: str) -> None:
+    assert server.client.post(path).status_code == 404
