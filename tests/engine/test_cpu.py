@@ -39,6 +39,16 @@ def test_logits_stay_the_same(tiny_model: Callable[..., Path], kind: str, length
     torch.testing.assert_close(model(input_ids=ids, use_cache=False).logits, before, rtol=1e-4, atol=1e-4)
 
 
+@torch.inference_mode()
+def test_bfloat16_stays_close(tiny_model: Callable[..., Path]) -> None:
+    model = load(tiny_model("llama")).to(torch.bfloat16)
+    ids = torch.arange(3, 9)[None]
+    before = model(input_ids=ids, use_cache=False).logits
+    speed_up(model, PLENTY)
+    assert kinds(model)[Sibling] > 0
+    torch.testing.assert_close(model(input_ids=ids, use_cache=False).logits, before, rtol=0.05, atol=0.1)
+
+
 def test_projections_of_one_input_are_computed_together(tiny_model: Callable[..., Path]) -> None:
     model = load(tiny_model("llama"))
     speed_up(model, PLENTY)
