@@ -48,9 +48,10 @@ def test_outputs_for_unknown_ids_are_ignored(shared: Server, mock: MockEngine, a
         live = add["id"]
         suffix = live[-16:]
         strangers = [
-            "", "x", "nobody", "0" * 16, "f" * 16, "F" * 16, suffix[:8] + "ffffffff", "ffffffff" + suffix[8:], suffix[:8] + "00000000",
-            "0000ffff" + suffix[8:], live[:-1], live + "0", "é" * 20, "\0" * 16, live[:-16] + "g" * 16, "x" * 100_000,
-        ]  # fmt: skip
+            *("", "x", "nobody", "0" * 16, "f" * 16, "F" * 16, live[:-1], live + "0", live[:-16] + "g" * 16),
+            *(suffix[:8] + "ffffffff", "ffffffff" + suffix[8:], suffix[:8] + "00000000", "0000ffff" + suffix[8:]),
+            *("é" * 20, "\0" * 16, "x" * 100_000),
+        ]
         for stranger in strangers:
             mock.raw(outputs([stranger, [a]]))
             mock.raw(outputs([stranger, [a], None, None, None, 0]))

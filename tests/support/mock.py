@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import zmq
 
@@ -45,6 +45,12 @@ class MockEngine:
             path = folder / f"script-{secrets.token_hex(4)}.json"
             path.write_text(json.dumps(script))
             self.args += ["--script", str(path)]
+
+    def quiet(self) -> Self:
+        """Without a report, for runs that are long or measured."""
+        at = self.args.index("--report")
+        del self.args[at : at + 2]
+        return self
 
     # ---- what it saw
 
