@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.forced import NamedParser, RequiredParser
 from fastfront.openai.tools.registry import TOOL_PARSERS
-from tests.unit.tools.formats import FORMATS, PIECES, SIZES, TOOLS, Format, calls_of, cut_up, numbered, streamed, texts
+from tests.unit.tools.formats import FORMATS, PIECES, SIZES, TOOLS, Format, calls_of, cut_up, few, numbered, streamed, texts
 
-few = settings(max_examples=10)       # of each of many parsers
-PARSERS: dict[str, type[ToolParser]] = {**TOOL_PARSERS, "required": RequiredParser}
+PARSERS: dict[str, type[ToolParser]] = {parser.__name__: parser for parser in (*TOOL_PARSERS.values(), RequiredParser)}
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
@@ -73,7 +72,7 @@ def test_a_named_call_is_all_arguments(text: str, sizes: list[int]) -> None:
 @given(text=st.text("abc \n.", max_size=40))
 @few
 def test_text_without_markers_is_content(name: str, text: str) -> None:
-    if name == "openai":
+    if name == "HarmonyParser":
         text = "<|channel|>final<|message|>" + text
     assert (streamed(PARSERS[name](TOOLS, numbered), list(text)).content or "") == text.removeprefix(
         "<|channel|>final<|message|>"

@@ -258,3 +258,38 @@ def test_forced_calls_are_held_to_the_named_function(name: str) -> None:
     assert '"enum"' not in text
     required = json.dumps(tag_of(plan_of(name, tool_choice="required")), ensure_ascii=False)
     assert len(required) > len(text)
+
+
+def test_parallel_calls_in_small_pieces() -> None:
+    text = '<tool_call>{"name": "f", "arguments": {"a":1}}</tool_call><tool_call>{"name": "g", "arguments": {"b":2}}</tool_call>'
+    parser = plan_of().parser()
+    deltas: list[Delta] = []
+    for at in range(0, len(text), 3):
+        deltas += parser.feed(text[at : at + 3])
+    deltas += parser.finish()
+    starts = [delta for delta in deltas if isinstance(delta, CallStart)]
+    assert [(start.index, start.name) for start in starts] == [(0, "f"), (1, "g")]
+    assert len({start.id for start in starts}) == 2
+    assert [json.loads(call.arguments) for call in joined(deltas).calls] == [{"a": 1}, {"b": 2}]
+
+
+CUT = [
+    ("hermes", '<tool_call>{"name":"f","arguments":{"x":', '{"x":'),
+    ("qwen3_coder", "<tool_call><function=f>", ""),
+    ("qwen3_coder", "<tool_call><function=f><parameter=city>Ro", '{"city": "Ro'),
+    ("glm45", "<tool_call>f<arg_key>city</arg_key><arg_value>Ro", '{"city": "Ro'),
+    ("mistral", "[TOOL_CALLS]f[ARGS]", ""),
+    ("granite", '<|tool_call|>[{"name": "f", ', ""),
+    ("pythonic", "[f(city='Ro", '{"city": "Ro'),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "arguments"), CUT)
+def test_a_call_that_a_limit_cuts_is_not_completed(name: str, text: str, arguments: str) -> None:
+    plan = plan_of(name)
+    parser = plan.parser()
+    message = joined([*parser.feed(text), *parser.finish(cut=True)])
+    assert [(call.name, call.arguments) for call in message.calls] == [("f", arguments)]
+    complete = plan.parse(text, cut=True)
+    assert complete.content == text or [call.arguments for call in complete.calls] == [arguments]
+    assert plan.finish_reason("length", parser.called) == "length"

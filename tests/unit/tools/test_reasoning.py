@@ -12,9 +12,10 @@ from fastfront.openai.reasoning.base import ReasoningParser
 from fastfront.openai.reasoning.count import ReasoningCounter
 from fastfront.openai.reasoning.prompt import Start, ends_inside, start_of
 from fastfront.openai.tools.registry import REASONING_PARSERS
-from tests.unit.tools.formats import SIZES, cut_up
+from tests.unit.tools.formats import SIZES, cut_up, few
 
-MARKED = {name: parser for name, parser in REASONING_PARSERS.items() if parser.opens}
+PARSERS = {parser.__name__: parser for parser in REASONING_PARSERS.values()}
+MARKED = {name: parser for name, parser in PARSERS.items() if parser.opens}
 PIECES = [
     "<think>", "</think>", "<tool_call>", "[THINK]", "[/THINK]", "<|channel>", "<channel|>", "thought\n", "Here", " ", "\n",
     "Here is my thought ", "process:", "Here's my response:", "a", "<", "th", "ink>", "[", "/",
@@ -37,6 +38,7 @@ def test_tag_over_pieces() -> None:
 
 
 @pytest.mark.parametrize("name", MARKED)
+@few
 @given(thought=plain, content=plain, sizes=SIZES)
 def test_what_was_written(name: str, thought: str, content: str, sizes: list[int]) -> None:
     parser = MARKED[name]
@@ -47,19 +49,21 @@ def test_what_was_written(name: str, thought: str, content: str, sizes: list[int
     assert parser.parse(text) == (expected[0] or None, expected[1] or None)
 
 
-@pytest.mark.parametrize("name", REASONING_PARSERS)
+@pytest.mark.parametrize("name", PARSERS)
+@few
 @given(text=st.lists(st.sampled_from(PIECES), max_size=15).map("".join), sizes=SIZES, inside=st.sampled_from([None, True, False]))
 def test_any_cut_gives_the_same(name: str, text: str, sizes: list[int], inside: bool | None) -> None:
-    parser = REASONING_PARSERS[name]
+    parser = PARSERS[name]
     whole = read(parser(inside), [text])
     assert read(parser(inside), list(text)) == whole
     assert read(parser(inside), cut_up(text, sizes)) == whole
 
 
-@pytest.mark.parametrize("name", REASONING_PARSERS)
+@pytest.mark.parametrize("name", PARSERS)
+@few
 @given(text=st.lists(st.sampled_from(PIECES), max_size=15).map("".join))
 def test_without_thinking_all_is_content(name: str, text: str) -> None:
-    parser = REASONING_PARSERS[name]
+    parser = PARSERS[name]
     assert read(parser(False, off=True), list(text)) == ("", text)
     assert parser.parse(text, False, True) == (None, text or None)
 
