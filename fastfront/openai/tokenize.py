@@ -18,7 +18,9 @@ from fastfront.openai.schema_errors import schema_error
 from fastfront.openai.serving import Serving
 
 
-class _TokenizeBody(TypedDict, total=False):
+class TokenizeBody(TypedDict, total=False):
+    """A text (`prompt`) or a chat (`messages`)."""
+
     model: str | None
     prompt: str
     messages: list[dict[str, Any]]
@@ -31,7 +33,9 @@ class _TokenizeBody(TypedDict, total=False):
     tools: list[Tool] | None
 
 
-class _DetokenizeBody(TypedDict, total=False):
+class DetokenizeBody(TypedDict, total=False):
+    """Tokens of a text."""
+
     model: str | None
     tokens: Required[list[Annotated[int, Field(ge=0)]]]
 
@@ -40,8 +44,8 @@ def _no_check(_: Mapping[str, Any]) -> None:
     pass
 
 
-_TOKENIZE: BodyReader[_TokenizeBody] = BodyReader(TypeAdapter(_TokenizeBody), _no_check)
-_DETOKENIZE: BodyReader[_DetokenizeBody] = BodyReader(TypeAdapter(_DetokenizeBody), _no_check)
+_TOKENIZE: BodyReader[TokenizeBody] = BodyReader(TypeAdapter(TokenizeBody), _no_check)
+_DETOKENIZE: BodyReader[DetokenizeBody] = BodyReader(TypeAdapter(DetokenizeBody), _no_check)
 
 
 def tokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:

@@ -11,6 +11,7 @@ from fastfront.openai.batch import prepare_batch
 from fastfront.openai.bodies import Header, require_json
 from fastfront.openai.chat import prepare_chat
 from fastfront.openai.completions import prepare_completion
+from fastfront.openai.document import DOCS_PAGE, openapi_document
 from fastfront.openai.events import compact
 from fastfront.openai.messages.prepare import anthropic_errors, count_tokens_body, prepare_message
 from fastfront.openai.responses.prepare import prepare_response, unknown_response
@@ -25,13 +26,20 @@ POOLING = (
     "/v1/embeddings", "/v2/embed", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
 )  # fmt: skip
 Prepare = Callable[[bytes, Header, Serving], PreparedCall]
+Submit = Callable[[PreparedCall, Exchange], None]
 
 
 class Apis:
     """Handlers of one server. Shared by all request threads; immutable."""
 
-    def __init__(self, serving: Serving, dispatcher: Dispatcher, health: Health) -> None:
+    def __init__(
+        self, serving: Serving, dispatcher: Dispatcher, health: Health, submit: Submit, *, docs: bool, with_keys: bool
+    ) -> None:
+        """`docs`: whether there are documents of the API; `with_keys`: whether requests need a key, which they tell."""
         self._serving = serving
+        self._submit = submit
+        self._docs = docs
+        self._with_keys = with_keys
         self._dispatcher = dispatcher
         self._health = health
 
@@ -47,7 +55,11 @@ class Apis:
             "/invocations": {"POST": Route(self.invocations, reads_body=True)},
             "/load": {"GET": Route(self.load)},
             **{path: {"POST": Route(self.no_pooling)} for path in POOLING},
+            **(self._documents() if self._docs else {}),
         }
+
+    def _documents(self) -> dict[str, dict[str, Route]]:
+        return {"/openapi.json": {"GET": Route(self.openapi)}, "/docs": {"GET": Route(self.docs)}}
 
     def batch(self, exchange: Exchange) -> None:
         self._generate(exchange, prepare_batch)
@@ -76,6 +88,13 @@ class Apis:
     def load(self, exchange: Exchange) -> None:
         exchange.json(compact({"server_load": self._dispatcher.running}))
 
+    def openapi(self, exchange: Exchange) -> None:
+        """Made anew each time: hardly anybody asks."""
+        exchange.json(compact(openapi_document(self._with_keys)))
+
+    def docs(self, exchange: Exchange) -> None:
+        exchange.reply(DOCS_PAGE.encode(), "text/html; charset=utf-8")
+
     def no_pooling(self, exchange: Exchange) -> None:
         message = f"{exchange.path} needs a pooling model; this server generates text."
         raise ApiError(message, status=501, kind="NotImplementedError")
@@ -83,9 +102,6 @@ class Apis:
     def _generate(self, exchange: Exchange, prepare: Prepare) -> None:
         self._health.check()
         self._submit(prepare(exchange.body, exchange.header, self._serving), exchange)
-
-    def _submit(self, prepared: PreparedCall, exchange: Exchange) -> None:
-        self._dispatcher.submit(prepared, exchange.scope, exchange.protocol, exchange.arrival_time, exchange.extra_headers)
 
 
 def _looks_like(body: bytes) -> Prepare:

@@ -23,11 +23,21 @@ from fastfront.streams.prepared import PreparedCall
 class Routes:
     """Handlers of one server. Shared by all request threads; immutable."""
 
-    def __init__(self, serving: Serving, dispatcher: Dispatcher, health: Health, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        dispatcher: Dispatcher,
+        health: Health,
+        metrics: Metrics,
+        *,
+        docs: bool = True,
+        with_keys: bool = False,
+    ) -> None:
         self._serving = serving
         self._dispatcher = dispatcher
         self._health = health
         self._metrics = metrics
+        self._apis = Apis(serving, dispatcher, health, self._submit, docs=docs, with_keys=with_keys)
 
     def table(self) -> dict[str, dict[str, Route]]:
         health = Route(self.health, open=True)
@@ -41,7 +51,7 @@ class Routes:
             "/ping": {"GET": health, "POST": health},
             "/version": {"GET": Route(self.version, open=True)},
             "/metrics": {"GET": Route(self.metrics, open=True)},
-            **Apis(self._serving, self._dispatcher, self._health).table(),
+            **self._apis.table(),
         }
 
     def chat(self, exchange: Exchange) -> None:
@@ -55,7 +65,9 @@ class Routes:
         self._submit(prepared, exchange)
 
     def _submit(self, prepared: PreparedCall, exchange: Exchange) -> None:
-        self._dispatcher.submit(prepared, exchange.scope, exchange.protocol, exchange.arrival_time, exchange.extra_headers)
+        self._dispatcher.submit(
+            prepared, exchange.scope, exchange.protocol, exchange.arrival_time, exchange.extra_headers, exchange.on_end
+        )
 
     def models(self, exchange: Exchange) -> None:
         exchange.json(models_body(self._serving))
