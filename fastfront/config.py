@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 EngineKind = Literal["native", "mock", "external"]
 ContentFormat = Literal["auto", "string", "openai"]
@@ -29,6 +29,24 @@ class Limits:
     max_stop_strings: int = 4
     max_completion_prompts: int = 1024
     max_bad_words: int = 128
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What is logged, and how. `config` is for logging.config.dictConfig and stands in for level, form, prefix and stream."""
+
+    level: str = "info"
+    form: Literal["text", "json"] = "text"
+    prefix: str = ""
+    stream: Literal["stdout", "stderr"] = "stderr"
+    configure: bool = True                      # False: logging stays as it is
+    config: dict[str, Any] | None = None
+    access: bool = True                         # a line for every answered request
+    access_skips: frozenset[str] = frozenset()  # but for these paths
+    requests: bool = False                      # a line for every generation
+    max_prompt_chars: int | None = None         # of prompts in such lines
+    stats_interval_s: float = 10.0              # 0: no lines of statistics
+    remarks: tuple[str, ...] = ()               # said at start
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +105,13 @@ class ServeConfig:
     block_size: int | None = None
     num_gpu_blocks_override: int | None = None
     tensor_parallel_size: int = 1
-    gpu_memory_utilization: float | None = None
+    kv_cache_memory: str | None = None          # a size such as 2G
+    seed: int | None = None
     engine_args: tuple[str, ...] = ()           # passed to the engine's command line as they are
 
     # model and prompts
     max_model_len: int | None = None            # None: what the model's configuration says
     tokenizer: Path | None = None               # None: model_path
-    revision: str | None = None
     chat_template: str | None = None            # the template's text
     chat_template_content_format: ContentFormat = "auto"
     default_chat_template_kwargs: dict[str, object] = field(default_factory=dict)
@@ -104,9 +122,8 @@ class ServeConfig:
     max_logprobs: int = 20
     enable_force_include_usage: bool = False
     limits: Limits = field(default_factory=Limits)
+    any_model_name: bool = False                # requests may name models that are not served
     structured: StructuredOptions = field(default_factory=StructuredOptions)
 
     # logging
-    log_level: str = "info"
-    enable_log_requests: bool = False
-    disable_log_stats: bool = False
+    log: LogOptions = field(default_factory=lambda: LogOptions())

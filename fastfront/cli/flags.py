@@ -8,14 +8,13 @@ from typing import Any
 from fastfront.cli.values import decimal, json_object, model_length, names, seconds, whole
 
 _PORT = whole(0, 65535)
-# Accepted because start scripts have them; there is one process, and it keeps no access log.
-IGNORED = ("disable_uvicorn_access_log", "disable_fastapi_docs", "trust_remote_code")
 
 
 def add_serve_flags(parser: ArgumentParser) -> None:
     """Declare everything; defaults that need a computation are None."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help="alias (smollm2), folder, or hub id (OWNER/NAME)")
     parser.add_argument("--model", dest="model_flag", help=SUPPRESS)
+    parser.add_argument("--config", metavar="FILE", help="a YAML file with flags; those on the command line come first")
     _server(parser)
     _engines(parser)
     _chat(parser)
@@ -52,8 +51,8 @@ def _server(parser: ArgumentParser) -> None:
           type=seconds, default=0.0, metavar="S")  # fmt: skip
     _flag(group, "shutdown-timeout", "seconds that running requests get to finish after SIGTERM (0)",
           type=seconds, default=0.0, metavar="S")  # fmt: skip
-    _flag(group, "keep-alive", "seconds an idle connection is kept open (120)",
-          type=seconds, default=120.0, metavar="S")  # fmt: skip
+    _flag(group, "keep-alive", "seconds an idle connection is kept open ($VLLM_HTTP_TIMEOUT_KEEP_ALIVE or 120)",
+          type=seconds, metavar="S")  # fmt: skip
     _flag(group, "max-body-bytes", "largest request body (64 MiB)", type=whole(1), default=64 << 20, metavar="N")
     _flag(group, "max-connections", "most connections at once (16384)", type=whole(1), default=16384, metavar="N")
     _flag(group, "workers", "threads that accept connections and read bodies (one for each four cores)",
@@ -62,9 +61,6 @@ def _server(parser: ArgumentParser) -> None:
           type=whole(1, 1024), metavar="N")  # fmt: skip
     _flag(group, "lanes", "threads that carry tokens to clients (one for each four cores)",
           type=whole(1, 256), metavar="N")  # fmt: skip
-    group.add_argument("--api-server-count", "-asc", type=whole(0), help=SUPPRESS)
-    for name in IGNORED:
-        group.add_argument("--" + name.replace("_", "-"), action=BooleanOptionalAction, help=SUPPRESS)
 
 
 def _engines(parser: ArgumentParser) -> None:
@@ -91,7 +87,8 @@ def _engines(parser: ArgumentParser) -> None:
     _flag(group, "num-gpu-blocks-override", "number of KV cache blocks", type=whole(1), metavar="N")
     group.add_argument("--tensor-parallel-size", "-tp", type=whole(1), default=1, metavar="N",
                        help="workers of an engine (1)")  # fmt: skip
-    _flag(group, "gpu-memory-utilization", "share of the memory an engine may use", type=decimal(0.0, 1.0), metavar="X")
+    _flag(group, "kv-cache-memory-bytes", "size of an engine's KV cache: 1000000000, 512M, 2G", metavar="N")
+    _flag(group, "seed", "makes requests without a seed reproducible", type=whole(0), metavar="N")
     _flag(group, "engine-args", "further flags for the engine's command line, as one string",
           default="", metavar="FLAGS")  # fmt: skip
 
@@ -106,6 +103,8 @@ def _chat(parser: ArgumentParser) -> None:
     _switch(group, "trust-request-chat-template", "let requests bring a template of their own")
     _flag(group, "response-role", "role of answers (assistant)", default="assistant", metavar="ROLE")
     _switch(group, "enable-force-include-usage", "send usage in every chunk of every stream")
+    _flag(group, "structured-outputs-config", "backend (auto), disable_any_whitespace, disable_additional_properties",
+          type=json_object, default={}, metavar="JSON")  # fmt: skip
 
 
 def _model(parser: ArgumentParser) -> None:
@@ -125,7 +124,15 @@ def _model(parser: ArgumentParser) -> None:
 def _logging(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("logging")
     levels = ("debug", "info", "warning", "error", "critical")
-    _flag(group, "log-level", "least severe messages to show (info)", type=str.lower, choices=levels, default="info")
+    _flag(group, "log-level", "least severe messages to show ($VLLM_LOGGING_LEVEL or info)", type=str.lower, choices=levels)
     _flag(group, "uvicorn-log-level", SUPPRESS, dest="log_level", type=str.lower, choices=(*levels, "trace"))
-    _switch(group, "enable-log-requests", "log every request's parameters")
-    _switch(group, "disable-log-stats", "no regular line of statistics")
+    _flag(group, "log-format", "text, or one JSON object a line (text)", choices=("text", "json"), default="text")
+    _flag(group, "log-config-file", "a JSON file for logging.config.dictConfig, in place of the flags above "
+          "($VLLM_LOGGING_CONFIG_PATH)", metavar="FILE")  # fmt: skip
+    _flag(group, "logging-config", SUPPRESS, dest="log_config_file")
+    _switch(group, "disable-uvicorn-access-log", "no line for every answered request")
+    _flag(group, "disable-access-log-for-endpoints", "paths without such a line, separated by commas", type=names,
+          default=[], metavar="PATHS")  # fmt: skip
+    _switch(group, "enable-log-requests", "log every request's parameters; at level debug its prompts too")
+    _flag(group, "max-log-len", "most characters of a prompt in the log (all)", type=whole(0), metavar="N")
+    _switch(group, "disable-log-stats", "no regular line of statistics (every $VLLM_LOG_STATS_INTERVAL or 10 seconds)")

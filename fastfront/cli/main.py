@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import importlib.metadata
+import shutil
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -13,43 +14,48 @@ from fastfront.errors import SetupError
 
 
 class Command(NamedTuple):
-    """One subcommand: `run` gets the parsed arguments and its parser, and returns the exit status."""
+    """One subcommand: `parse` gets its words, `run` what comes of them; both get its parser. `run` gives the exit status."""
 
     name: str
     usage: str
     summary: str
     add_arguments: Callable[[ArgumentParser], None]
+    parse: Callable[[Sequence[str], ArgumentParser], Namespace]
     run: Callable[[Namespace, ArgumentParser], int]
 
 
-_FLAG = re.compile(r"--[\w-]+")
-COMMANDS = (Command("serve", "MODEL [flags]", "serve a model over HTTP", serve.add_arguments, serve.run),)
+COMMANDS = (
+    Command("serve", "MODEL [flags]", "serve a model over HTTP", serve.add_arguments, serve.parse, serve.run),
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand; the exit status: 2 for bad flags, 1 if it could not start, else the subcommand's own."""
     parser = ArgumentParser(prog="fastfront", description="An OpenAI-compatible frontend for vLLM-protocol engines.",
                             allow_abbrev=False)  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"fastfront {importlib.metadata.version('fastfront')}")
     jobs = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         job = jobs.add_parser(command.name, help=command.summary, description=command.summary, allow_abbrev=False,
-                              usage=f"fastfront {command.name} {command.usage}")  # fmt: skip
+                              usage=f"fastfront {command.name} {command.usage}",
+                              formatter_class=help_format)  # fmt: skip
         command.add_arguments(job)
-        job.set_defaults(_command=command, _parser=job)
-    args = parser.parse_args([with_dashes(word) for word in (sys.argv[1:] if argv is None else argv)])
+    words = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((command for command in COMMANDS if words[:1] == [command.name]), None)
+    if chosen is None:
+        parser.parse_args(words)           # says what is wrong, or helps, and leaves
+        return 2
+    job = jobs.choices[chosen.name]
     try:
-        return int(args._command.run(args, args._parser))
+        return int(chosen.run(chosen.parse(words[1:], job), job))
     except SetupError as error:
         print(f"fastfront: error: {error}", file=sys.stderr)
         return 1
 
 
-def with_dashes(word: str) -> str:
-    """A flag spelled with underscores, spelled with dashes; values stay as they are."""
-    name, equals, value = word.partition("=")
-    if not _FLAG.fullmatch(name):
-        return word
-    return name.replace("_", "-") + equals + value
+def help_format(prog: str) -> HelpFormatter:
+    """Flags and their texts side by side, as wide as the terminal up to 120 columns."""
+    return HelpFormatter(prog, max_help_position=42, width=min(120, shutil.get_terminal_size().columns - 2))
 
 
 if __name__ == "__main__":

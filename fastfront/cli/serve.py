@@ -5,18 +5,47 @@ from __future__ import annotations
 import os
 import shlex
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fastfront.cli.environment import environment_number, environment_switch
 from fastfront.cli.flags import add_serve_flags
+from fastfront.cli.known import UnsupportedFlagError, sift
+from fastfront.cli.logging import log_options
 from fastfront.cli.model import resolve_model
-from fastfront.config import EngineKind, Limits, ServeConfig, default_request_threads, default_workers
-from fastfront.errors import SetupError
+from fastfront.cli.words import config_words, given_flags, joined_dots, with_dashes
+from fastfront.config import (
+    EngineKind,
+    Limits,
+    ServeConfig,
+    StructuredOptions,
+    default_request_threads,
+    default_workers,
+)
 from fastfront.render.lookup import read_chat_template
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the subcommand's arguments."""
     add_serve_flags(parser)
+
+
+def parse(words: Sequence[str], parser: ArgumentParser) -> Namespace:
+    """What the words say, and the flags of the file that --config names. Exits with status 2. Raises SetupError."""
+    declared = parser._option_string_actions
+    many = {name for name, action in declared.items() if action.nargs == "+"}
+    try:
+        own, remarks = sift(joined_dots([with_dashes(word) for word in words], declared), declared)
+        args = parser.parse_args(own)
+        if args.config is not None:
+            more = config_words(args.config, given_flags(own), many, bool(args.model or args.model_flag))
+            more, further = sift(more, declared)
+            remarks += further
+            args = parser.parse_args([*own, *more])
+    except UnsupportedFlagError as error:
+        parser.error(str(error))
+    args.remarks = remarks
+    return args
 
 
 def run(args: Namespace, parser: ArgumentParser) -> int:
@@ -40,6 +69,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
     local = args.data_parallel_size if args.data_parallel_size_local is None else args.data_parallel_size_local
     if local > args.data_parallel_size:
         parser.error(f"--data-parallel-size-local {local} is more than --data-parallel-size {args.data_parallel_size}")
+    if local and args.tensor_parallel_size > 1:
+        parser.error("--tensor-parallel-size: an engine started here uses one device; --data-parallel-size starts several")
     engine: EngineKind = "external" if local == 0 else args.engine
     path = resolve_model(model, args.revision)
     return ServeConfig(
@@ -60,7 +91,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         enable_request_id_headers=args.enable_request_id_headers,
         max_body_bytes=args.max_body_bytes,
         max_connections=args.max_connections,
-        keep_alive_s=args.keep_alive,
+        keep_alive_s=_keep_alive() if args.keep_alive is None else args.keep_alive,
         sse_keep_alive_interval_s=args.sse_keep_alive_interval,
         shutdown_timeout_s=args.shutdown_timeout,
         workers=args.workers or default_workers(),
@@ -69,22 +100,22 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         engine=engine,
         engine_python=args.engine_python,
         step_ms=args.step_ms,
-        engine_ready_timeout_s=args.engine_ready_timeout or _environment_number("VLLM_ENGINE_READY_TIMEOUT_S", 600),
+        engine_ready_timeout_s=args.engine_ready_timeout or environment_number("VLLM_ENGINE_READY_TIMEOUT_S", 600),
         data_parallel_size=args.data_parallel_size,
         data_parallel_size_local=local,
         data_parallel_address=args.data_parallel_address,
         data_parallel_rpc_port=args.data_parallel_rpc_port,
-        dtype=args.dtype,
+        dtype={"half": "float16", "float": "float32"}.get(args.dtype, args.dtype),
         max_num_seqs=args.max_num_seqs,
         max_num_batched_tokens=args.max_num_batched_tokens,
         block_size=args.block_size,
         num_gpu_blocks_override=args.num_gpu_blocks_override,
         tensor_parallel_size=args.tensor_parallel_size,
-        gpu_memory_utilization=args.gpu_memory_utilization,
+        kv_cache_memory=args.kv_cache_memory_bytes,
+        seed=args.seed,
         engine_args=tuple(_split(args.engine_args, parser)),
         max_model_len=args.max_model_len,
         tokenizer=_tokenizer(args, path),
-        revision=args.revision,
         chat_template=None if args.chat_template is None else read_chat_template(args.chat_template),
         chat_template_content_format=args.chat_template_content_format,
         default_chat_template_kwargs=args.default_chat_template_kwargs,
@@ -95,10 +126,31 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         max_logprobs=args.max_logprobs,
         enable_force_include_usage=args.enable_force_include_usage,
         limits=_limits(),
-        log_level="debug" if args.log_level == "trace" else args.log_level,
-        enable_log_requests=args.enable_log_requests,
-        disable_log_stats=args.disable_log_stats,
+        any_model_name=environment_switch("VLLM_SKIP_MODEL_NAME_VALIDATION", False),
+        structured=_structured(args.structured_outputs_config, parser),
+        log=log_options(args),
     )
+
+
+def _structured(given: Mapping[str, object], parser: ArgumentParser) -> StructuredOptions:
+    backends = ("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
+    switches = ("disable_any_whitespace", "disable_additional_properties")
+    for name, value in given.items():
+        if name in switches:
+            good = isinstance(value, bool)
+        elif name == "enable_in_reasoning":
+            good = value is False              # constraints hold from the beginning or after the reasoning, as the engine does
+        else:
+            good = name == "backend" and value in backends
+        if not good:
+            parser.error(f"argument --structured-outputs-config: {name}={value!r} is not known or not supported")
+    return StructuredOptions(
+        backend=str(given.get("backend", "auto")), **{name: bool(given.get(name, False)) for name in switches}
+    )
+
+
+def _keep_alive() -> float:
+    return float(environment_number("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", 120))
 
 
 def _tokenizer(args: Namespace, path: Path) -> Path | None:
@@ -120,24 +172,11 @@ def _environment_keys() -> list[str]:
     return [key] if key else []
 
 
-def _environment_number(name: str, default: int) -> int:
-    text = os.environ.get(name)
-    if not text:
-        return default
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise SetupError(f"the environment variable {name} must be a whole number of at least 1, not {text!r}")
-    return value
-
-
 def _limits() -> Limits:
     usual = Limits()
     return Limits(
-        max_n=_environment_number("VLLM_MAX_N_SEQUENCES", usual.max_n),
-        max_stop_strings=_environment_number("VLLM_MAX_STOP_STRINGS", usual.max_stop_strings),
-        max_completion_prompts=_environment_number("VLLM_MAX_COMPLETION_PROMPTS", usual.max_completion_prompts),
-        max_bad_words=_environment_number("VLLM_MAX_NUM_BAD_WORDS", usual.max_bad_words),
+        max_n=environment_number("VLLM_MAX_N_SEQUENCES", usual.max_n),
+        max_stop_strings=environment_number("VLLM_MAX_STOP_STRINGS", usual.max_stop_strings),
+        max_completion_prompts=environment_number("VLLM_MAX_COMPLETION_PROMPTS", usual.max_completion_prompts),
+        max_bad_words=environment_number("VLLM_MAX_NUM_BAD_WORDS", usual.max_bad_words),
     )

@@ -56,6 +56,8 @@ def engine_command(config: ServeConfig, python: str, index: int, handshake: str,
         "--block-size": config.block_size,
         "--num-gpu-blocks-override": config.num_gpu_blocks_override,
         "--dtype": config.dtype if config.dtype != "auto" else None,
+        "--kv-cache-memory": config.kv_cache_memory,
+        "--seed": config.seed,
     }
     for name, value in options.items():
         if value is not None:

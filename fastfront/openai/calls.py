@@ -17,7 +17,7 @@ Body = Mapping[str, Any]
 def require_model(body: Body, serving: Serving) -> None:
     """Raises ApiError (404) for a name that is not served; no name means the first one."""
     name = body.get("model")
-    if name and name not in serving.model_names:
+    if name and name not in serving.model_names and not serving.any_model_name:
         raise unknown_model(name, serving.valid_names())
 
 

@@ -46,6 +46,7 @@ class Serving:
     data_parallel_size: int
     limits: Limits
     structured: StructuredOptions
+    any_model_name: bool                        # names that are not served mean the first one
 
     def with_engine_limits(self, max_model_len: int) -> Serving:
         """The same with the length an engine announced, if that is smaller than what was known."""
@@ -91,6 +92,7 @@ def build_serving(config: ServeConfig) -> Serving:
         data_parallel_size=config.data_parallel_size,
         limits=config.limits,
         structured=config.structured,
+        any_model_name=config.any_model_name,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import setproctitle
 
 from fastfront.errors import ApiError, EngineDeadError, http_error
+from fastfront.server.access import AccessLog
 from fastfront.server.cors import Cors
 from fastfront.server.exchange import Exchange, Headers
 from fastfront.server.http import BodyReader
@@ -66,7 +67,9 @@ class App:
         request_threads: int,
         cors: Cors | None = None,
         request_id_headers: bool = False,
+        access_log: AccessLog | None = None,
     ) -> None:
+        self._access_log = access_log
         self._cors = cors
         self._request_id_headers = request_id_headers
         self._routes = dict(routes)
@@ -85,6 +88,8 @@ class App:
         """Takes a request in. On granian's Python threads; returns as soon as the body is on its way."""
         method, path = scope.method, scope.path
         exchange = Exchange(scope, protocol, method, path)
+        if self._access_log is not None:
+            self._access_log.watch(exchange)
         if (self._cors is not None or self._request_id_headers) and self._add_headers(exchange):
             return
         methods = self._routes[path] if path in self._routes else self._matching(path)
@@ -169,8 +174,9 @@ class App:
             exchange.json(http_error(404, f"Not Found: {path[:200]}").body(), 404)
 
     def _authorized(self, exchange: Exchange) -> bool:
+        """Whether a key came as a bearer token, or in the header that Anthropic's clients put it in."""
         scheme, _, key = (exchange.header("authorization") or "").partition(" ")
         if scheme.lower() != "bearer":
-            return False
+            key = exchange.header("x-api-key") or ""
         digest = hashlib.sha256(key.strip().encode("utf-8", "surrogatepass")).digest()
         return any(hmac.compare_digest(digest, known) for known in self._key_digests)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 Headers = list[tuple[str, str]]
@@ -17,10 +18,11 @@ SSE_HEADERS: Headers = [
 class Exchange:
     """Owned by the thread that handles it; handed over whole to a request thread or a lane.
 
-    `extra_headers` go out with whatever answer the request gets.
+    `extra_headers` go out with whatever answer the request gets. `on_end` is called with a generation's call when it is over, on
+    the lane's thread.
     """
 
-    __slots__ = ("arrival_time", "body", "extra_headers", "headers", "method", "path", "protocol", "scope")
+    __slots__ = ("arrival_time", "body", "extra_headers", "headers", "method", "on_end", "path", "protocol", "scope")
 
     def __init__(self, scope: Any, protocol: Any, method: str, path: str) -> None:
         self.scope = scope
@@ -31,6 +33,7 @@ class Exchange:
         self.arrival_time = time.time()
         self.body = b""
         self.extra_headers: Headers | None = None
+        self.on_end: Callable[[Any], None] | None = None
 
     def header(self, name: str) -> str | None:
         """A request header by its lower-case name."""

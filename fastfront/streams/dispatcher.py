@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from fastfront._speedups.call import Call
@@ -21,14 +22,22 @@ class Dispatcher:
     """Shared by all request threads; holds no state of its own but the running call count."""
 
     def __init__(
-        self, lanes: list[Lane], balancer: Balancer, vocabulary: Vocabulary, connections: Connections, fingerprint: str
+        self,
+        lanes: list[Lane],
+        balancer: Balancer,
+        vocabulary: Vocabulary,
+        connections: Connections,
+        fingerprint: str,
+        on_submit: Callable[[PreparedCall], None] | None = None,
     ) -> None:
+        """`on_submit` sees every request before it starts, on the request's thread."""
         self._lanes = lanes
         self._balancer = balancer
         self._vocabulary = vocabulary
         self._connections = connections
         self._fingerprint = fingerprint
         self._turn = itertools.count()
+        self._on_submit = on_submit
 
     @property
     def running(self) -> int:
@@ -36,12 +45,20 @@ class Dispatcher:
         return sum(lane.pump.live for lane in self._lanes)
 
     def submit(
-        self, prepared: PreparedCall, scope: Any, protocol: Any, arrival_time: float, headers: list[tuple[str, str]] | None = None
+        self,
+        prepared: PreparedCall,
+        scope: Any,
+        protocol: Any,
+        arrival_time: float,
+        headers: list[tuple[str, str]] | None = None,
+        on_end: Callable[[Call], None] | None = None,
     ) -> None:
-        """Starts the request. From here on the lane answers it, with `headers` besides its own.
+        """Starts the request. From here on the lane answers it, with `headers` besides its own, and calls `on_end` at its end.
 
         Raises EngineDeadError when no engine can take it.
         """
+        if self._on_submit is not None:
+            self._on_submit(prepared)
         choices = len(prepared.prompts) * prepared.n
         engines = self._balancer.pick(choices, prepared.data_parallel_rank)
         if not engines:
@@ -57,7 +74,7 @@ class Dispatcher:
                 lane.index,
                 self._fingerprint,
                 arrival_time,
-                connection.ended,
+                connection.ended if on_end is None else _both(connection.ended, on_end),
                 headers,
             )
         except BaseException:
@@ -67,3 +84,11 @@ class Dispatcher:
         lane.post(call)
         if connection.closed:
             lane.cancel(call)
+
+
+def _both(first: Callable[[Call], None], second: Callable[[Call], None]) -> Callable[[Call], None]:
+    def ended(call: Call) -> None:
+        first(call)
+        second(call)
+
+    return ended

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import re
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -7,17 +9,19 @@ from typing import Any
 import pytest
 
 from fastfront.cli import model as cli_model
-from fastfront.cli.main import main, with_dashes
+from fastfront.cli.main import main
 from fastfront.cli.model import cache_folder, resolve_model
-from fastfront.cli.serve import add_arguments, serve_config
-from fastfront.config import ServeConfig
+from fastfront.cli.serve import add_arguments, parse, serve_config
+from fastfront.config import Limits, LogOptions, ServeConfig, StructuredOptions
 from fastfront.errors import SetupError
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def config(*words: str) -> ServeConfig:
     parser = ArgumentParser(allow_abbrev=False)
     add_arguments(parser)
-    return serve_config(parser.parse_args([with_dashes(word) for word in words]), parser)
+    return serve_config(parse(words, parser), parser)
 
 
 def test_flags_take_underscores_and_values_keep_theirs(tiny_folder: Path) -> None:
@@ -72,8 +76,14 @@ FLAGS: list[tuple[list[str], str, Any]] = [
     (["--lanes", "2"], "lanes", 2),
     (["--uds", "/tmp/x.sock"], "uds", "/tmp/x.sock"),
     (["--engine-args", "--a 1 --b '2 3'"], "engine_args", ("--a", "1", "--b", "2 3")),
-    (["--uvicorn-log-level", "TRACE"], "log_level", "debug"),
-    (["--disable-uvicorn-access-log", "--trust-remote-code", "--api-server-count", "4"], "workers", None),
+    (["--kv-cache-memory-bytes", "2G"], "kv_cache_memory", "2G"),
+    (["--seed", "5"], "seed", 5),
+    (["--dtype", "half"], "dtype", "float16"),
+    (["--keep-alive", "0.5"], "keep_alive_s", 0.5),
+    (["--structured-outputs-config", '{"backend": "guidance"}'], "structured", StructuredOptions("guidance")),
+    (["--structured-outputs-config.backend", "guidance", "--structured_outputs_config.disable_any_whitespace=true"],
+     "structured", StructuredOptions("guidance", disable_any_whitespace=True)),
+    (["-dpl", "0", "-tp", "4"], "tensor_parallel_size", 4),
 ]
 
 
@@ -118,6 +128,10 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--data-parallel-size-local", "2"], "--data-parallel-size-local"),
     (["MODEL", "--engine-args", "'"], "--engine-args"),
     (["MODEL", "--no-such-flag"], "--no-such-flag"),
+    (["MODEL", "-tp", "2"], "--tensor-parallel-size"),
+    (["MODEL", "--structured-outputs-config", '{"backend": "other"}'], "backend='other'"),
+    (["MODEL", "--structured-outputs-config", '{"what": true}'], "what=True"),
+    (["MODEL", "--log-format", "xml"], "--log-format"),
     (["MODEL", "--por", "1"], "--por"),
     (["MODEL", "extra"], "extra"),
 ]
@@ -139,9 +153,28 @@ def test_help_lists_every_flag_by_group(capsys: pytest.CaptureFixture[str]) -> N
     assert caught.value.code == 0
     text = capsys.readouterr().out
     assert text.startswith("usage: fastfront serve MODEL [flags]\n")
+    assert max(map(len, text.splitlines())) <= 120
     for word in ("HTTP server:", "engines:", "chat:", "model:", "logging:", "--data-parallel-rpc-port", "--max-model-len"):
         assert word in text
     assert "--uvicorn-log-level" not in text
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert re.fullmatch(r"fastfront \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+def test_every_field_of_the_configuration_is_read_somewhere() -> None:
+    """Besides where it is made: a flag without effect must not exist."""
+    sources = [
+        path.read_text() for path in (ROOT / "fastfront").rglob("*.py") if path.name != "config.py" and path.parent.name != "cli"
+    ]
+    for record in (ServeConfig, Limits, StructuredOptions, LogOptions):
+        for field in dataclasses.fields(record):
+            found = re.compile(rf"\.{field.name}\b")
+            assert any(found.search(text) for text in sources), f"{record.__name__}.{field.name}"
 
 
 def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,31 @@
+"""Environment variables as values. A value that is none raises SetupError naming the variable."""
+
+from __future__ import annotations
+
+import os
+
+from fastfront.errors import SetupError
+
+
+def environment_number(name: str, default: int, least: int = 1) -> int:
+    """A whole number; empty counts as not set."""
+    text = os.environ.get(name)
+    if not text:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise SetupError(f"the environment variable {name} must be a whole number of at least {least}, not {text!r}")
+    return value
+
+
+def environment_switch(name: str, default: bool) -> bool:
+    """0 or false, 1 or true."""
+    text = os.environ.get(name, "").strip().lower()
+    if not text:
+        return default
+    if text not in ("0", "false", "1", "true"):
+        raise SetupError(f"the environment variable {name} must be 0 or 1, not {text!r}")
+    return text in ("1", "true")

@@ -1,0 +1,210 @@
+"""Flags of `vllm serve` without a counterpart here: refused with what to do instead, or dropped where nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+
+class Known(NamedTuple):
+    """Why a flag is not there. `switch`: it takes no value; `neutral`: values that ask for nothing; `dropped`: a warning does."""
+
+    why: str
+    switch: bool = False
+    neutral: tuple[str, ...] = ()
+    dropped: bool = False
+
+
+class UnsupportedFlagError(Exception):
+    """The text names the flag and says why, or what to use instead."""
+
+
+def sift(words: Sequence[str], declared: Collection[str]) -> tuple[list[str], list[str]]:
+    """The command line without flags that have no effect here, and a remark for each of those.
+
+    `declared` are the flags that exist; all others that vLLM has raise UnsupportedFlagError.
+    """
+    kept: list[str] = []
+    remarks: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word == "--engine-args":         # its value may look like a flag
+            kept += [word, *rest[:1]]
+            del rest[:1]
+            continue
+        flag, equals, value = word.partition("=")
+        found = None if flag in declared else _known(flag)
+        if found is None:
+            kept.append(word)
+            continue
+        name, known = found
+        if flag.startswith("--no-"):
+            continue
+        values = [value] if equals else []
+        while not (equals or known.switch) and rest and not rest[0].startswith("-"):
+            if values and not rest[0].isdecimal():  # only numbers come in lists: this may be MODEL
+                break
+            values.append(rest.pop(0))
+        if known.dropped:
+            remarks.append(f"{name} has no effect: {known.why}")
+        elif not values or any(item.lower() not in known.neutral for item in values):
+            raise UnsupportedFlagError(f"{name} is not supported: {known.why}")
+    return kept, remarks
+
+
+def _known(flag: str) -> tuple[str, Known] | None:
+    name = _SHORT.get(flag, flag).partition(".")[0]
+    if name.startswith("--no-"):
+        name = "--" + name[len("--no-") :]
+    bare = name.removeprefix("--")
+    for table in (_DROPPED, _REFUSED):
+        if bare in table and name.startswith("--"):
+            return name, table[bare]
+    for prefix, why in _PREFIXES.items():
+        if name.startswith(prefix):
+            return name, Known(why)
+    return None
+
+
+_SHORT = {
+    "-pp": "--pipeline-parallel-size", "-q": "--quantization", "-O": "--compilation-config", "-cc": "--compilation-config",
+    "-ep": "--enable-expert-parallel", "-dcp": "--decode-context-parallel-size", "-n": "--nnodes", "-r": "--node-rank",
+    "-sc": "--speculative-config", "-dpr": "--data-parallel-rank", "-dpb": "--data-parallel-backend",
+}  # fmt: skip
+
+
+def _drop(why: str, switch: bool = False) -> Known:
+    return Known(why, switch, dropped=True)
+
+
+_ENGINE_TUNING = "the engine chooses that itself"
+_TEXT = "only text is served"
+_ONE_DEVICE = "an engine uses one device; --data-parallel-size starts several"
+_LORA = "adapters are not served; merge them into the model"
+_TLS = "clients' certificates are not asked for; put a proxy in front"
+_OTHER_METRICS = "/metrics has a fixed set of names and buckets"
+_ANSWERS = "answers are put together natively, no text of theirs is kept"
+_HUB = "give --revision, or a folder"
+
+_DROPPED: Mapping[str, Known] = {
+    "trust-remote-code": _drop("no code of a model is run", switch=True),
+    "api-server-count": _drop("one process serves with all cores; see --workers, --request-threads and --lanes"),
+    "disable-fastapi-docs": _drop("there is no FastAPI", switch=True),
+    "enable-offline-docs": _drop("there is no FastAPI", switch=True),
+    "h11-max-incomplete-event-size": _drop("h11 is not used"),
+    "h11-max-header-count": _drop("h11 is not used"),
+    "enable-server-load-tracking": _drop("/load always counts", switch=True),
+    "log-error-stack": _drop("unexpected errors are always logged with their stack", switch=True),
+    "aggregate-engine-logging": _drop("the line of statistics is one for all engines", switch=True),
+    "renderer-num-workers": _drop("see --request-threads"),
+    "enforce-eager": _drop(_ENGINE_TUNING, switch=True),
+    "enable-chunked-prefill": _drop(_ENGINE_TUNING, switch=True),
+    "async-scheduling": _drop(_ENGINE_TUNING, switch=True),
+    "disable-cascade-attn": _drop(_ENGINE_TUNING, switch=True),
+    "cudagraph-capture-sizes": _drop(_ENGINE_TUNING),
+    "max-cudagraph-capture-size": _drop(_ENGINE_TUNING),
+    "compilation-config": _drop(_ENGINE_TUNING),
+    "language-model-only": _drop(_TEXT, switch=True),
+    "swap-space": _drop("nothing is swapped"),
+    "use-tqdm-on-load": _drop("nothing is drawn", switch=True),
+}
+
+_REFUSED: Mapping[str, Known] = {
+    "gpu-memory-utilization": Known("give the KV cache's size with --kv-cache-memory-bytes or --num-gpu-blocks-override"),
+    "enable-ssl-refresh": Known("restart the server for a new certificate", switch=True),
+    "ssl-ca-certs": Known(_TLS),
+    "ssl-cert-reqs": Known(_TLS, neutral=("0",)),
+    "ssl-ciphers": Known("the TLS library's own are used"),
+    "middleware": Known("there is no ASGI application; put a proxy in front"),
+    "grpc": Known("only HTTP is served", switch=True),
+    "grpc-port": Known("only HTTP is served"),
+    "headless": Known("start engines elsewhere with `python -m engine MODEL --headless`", switch=True),
+    "data-parallel-supervisor-port": Known("one process serves for all engines; ask its /health"),
+    "data-parallel-rank": Known("start engines elsewhere with `python -m engine MODEL --headless --data-parallel-rank N`"),
+    "data-parallel-start-rank": Known("engines started here have the first ranks", neutral=("0",)),
+    "data-parallel-backend": Known("engines are processes", neutral=("mp",)),
+    "data-parallel-hybrid-lb": Known("one frontend balances all engines", switch=True),
+    "data-parallel-external-lb": Known("one frontend balances all engines", switch=True),
+    "data-parallel-multi-port-external-lb": Known("one frontend balances all engines", switch=True),
+    "pipeline-parallel-size": Known(_ONE_DEVICE, neutral=("1",)),
+    "decode-context-parallel-size": Known(_ONE_DEVICE, neutral=("1",)),
+    "prefill-context-parallel-size": Known(_ONE_DEVICE, neutral=("1",)),
+    "nnodes": Known(_ONE_DEVICE, neutral=("1",)),
+    "node-rank": Known(_ONE_DEVICE, neutral=("0",)),
+    "master-addr": Known(_ONE_DEVICE),
+    "master-port": Known(_ONE_DEVICE),
+    "enable-expert-parallel": Known(_ONE_DEVICE, switch=True),
+    "distributed-executor-backend": Known(_ONE_DEVICE, neutral=("uni", "mp")),
+    "tool-server": Known("tools are run by clients"),
+    "trust-request-mm-kwargs": Known(_TEXT, switch=True),
+    "limit-mm-per-prompt": Known(_TEXT),
+    "media-io-kwargs": Known(_TEXT),
+    "allowed-local-media-path": Known(_TEXT),
+    "allowed-media-domains": Known(_TEXT),
+    "interleave-mm-strings": Known(_TEXT, switch=True),
+    "skip-mm-profiling": Known(_TEXT, switch=True),
+    "return-tokens-as-token-ids": Known("requests can ask with the field return_tokens_as_token_ids", switch=True),
+    "enable-prompt-tokens-details": Known("usage has no details of prompt tokens", switch=True),
+    "enable-per-request-metrics": Known("see /metrics", switch=True),
+    "fingerprint-mode": Known("system_fingerprint names version and layout", neutral=("full",)),
+    "fingerprint-value": Known("system_fingerprint names version and layout"),
+    "enable-tokenizer-info-endpoint": Known("read the model's folder", switch=True),
+    "tokens-only": Known("prompts may be token ids on /v1/completions", switch=True),
+    "enable-scale-out": Known("preprocessing and generation are not separate", switch=True),
+    "enable-log-outputs": Known(_ANSWERS, switch=True),
+    "enable-log-deltas": Known(_ANSWERS, switch=True),
+    "tokenizer-mode": Known("tokenizer.json is read", neutral=("auto", "hf", "fast")),
+    "tokenizer-revision": Known(_HUB),
+    "code-revision": Known("no code of a model is run"),
+    "hf-token": Known("set the environment variable HF_TOKEN"),
+    "hf-overrides": Known("change config.json in the model's folder"),
+    "hf-config-path": Known("config.json in the model's folder is read"),
+    "skip-tokenizer-init": Known("answers are text", switch=True),
+    "enable-prompt-embeds": Known("prompts are text or token ids", switch=True),
+    "logprobs-mode": Known("the engine gives raw_logprobs", neutral=("raw_logprobs",)),
+    "logits-processors": Known("no code of users is run in the engine"),
+    "io-processor-plugin": Known("no code of users is run"),
+    "load-format": Known("safetensors are read; for GGUF see `python -m engine.convert`", neutral=("auto", "safetensors")),
+    "quantization": Known("weights are used as they are"),
+    "kv-cache-dtype": Known("the cache has the weights' type", neutral=("auto",)),
+    "cpu-offload-gb": Known("weights stay on one device", neutral=("0",)),
+    "model-impl": Known("the engine has its own", neutral=("auto",)),
+    "task": Known("text is generated", neutral=("auto", "generate")),
+    "runner": Known("text is generated", neutral=("auto", "generate")),
+    "convert": Known("text is generated", neutral=("auto", "none")),
+    "scheduling-policy": Known("first come, first served", neutral=("fcfs",)),
+    "stream-interval": Known("every token is sent when it comes", neutral=("1",)),
+    "max-num-queued-reqs": Known("there is no bound on waiting requests; --max-connections bounds the connections"),
+    "max-num-queued-tokens": Known("there is no bound on waiting requests; --max-connections bounds the connections"),
+    "enable-lora": Known(_LORA, switch=True),
+    "lora-modules": Known(_LORA),
+    "max-loras": Known(_LORA),
+    "max-lora-rank": Known(_LORA),
+    "default-mm-loras": Known(_LORA),
+    "show-hidden-metrics-for-version": Known(_OTHER_METRICS),
+    "custom-histogram-buckets": Known(_OTHER_METRICS),
+    "kv-cache-metrics": Known(_OTHER_METRICS, switch=True),
+    "kv-cache-metrics-sample": Known(_OTHER_METRICS),
+    "per-request-spec-decode-metrics": Known(_OTHER_METRICS, switch=True),
+    "enable-mfu-metrics": Known(_OTHER_METRICS, switch=True),
+    "collect-detailed-traces": Known("see /metrics"),
+    "speculative-config": Known("the engine makes one token a step"),
+    "kv-transfer-config": Known("an engine keeps its cache to itself"),
+    "ec-transfer-config": Known(_TEXT),
+    "kv-events-config": Known("an engine keeps its cache to itself"),
+    "profiler-config": Known("use a profiler of the system, such as perf or py-spy"),
+    "enable-fault-tolerance": Known("an engine that is lost is not replaced; see docs/operations.md", switch=True),
+    "additional-config": Known("there is no platform that reads it"),
+    "worker-cls": Known("no code of users is run in the engine"),
+    "worker-extension-cls": Known("no code of users is run in the engine"),
+}
+_PREFIXES: Mapping[str, str] = {
+    "--dp-supervisor-probe-": "one process serves for all engines; ask its /health",
+    "--cohere-": "there is no Cohere API",
+    "--mm-": _TEXT,
+    "--video-": _TEXT,
+    "--lora-": _LORA,
+    "--eplb-": _ONE_DEVICE,
+    "--moe-": _ENGINE_TUNING,
+}

@@ -1,0 +1,88 @@
+"""A line of statistics every few seconds while there is something to tell."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+log = logging.getLogger("fastfront.stats")
+
+
+class Counting(Protocol):
+    """A lane's pump, as far as it is looked at here."""
+
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def prompt_tokens(self) -> int: ...
+
+
+class Counts(NamedTuple):
+    """Totals so far, and what holds at the moment; `kv_usage` is the fullest engine's share, 0 to 1."""
+
+    prompt_tokens: int
+    tokens: int
+    running: int
+    waiting: int
+    kv_usage: float
+
+
+def counts(pumps: Sequence[Counting], in_flight: Sequence[int], stats: dict[int, dict[str, Any]]) -> Counts:
+    """The present state; `stats` are the engines' newest, which hold only while they have requests."""
+    waiting, usage = 0, 0.0
+    for engine, number in enumerate(in_flight):
+        newest = stats.get(engine) if number else None
+        if newest:
+            waiting += min(number, int(newest.get("num_waiting_reqs") or 0))
+            usage = max(usage, float(newest.get("kv_cache_usage") or 0.0))
+    return Counts(
+        sum(pump.prompt_tokens for pump in pumps), sum(pump.tokens for pump in pumps), sum(in_flight) - waiting, waiting, usage
+    )
+
+
+def stats_line(before: Counts, now: Counts, seconds: float) -> str:
+    """The line, worded as vLLM's so that scripts find the numbers."""
+    return (
+        f"Avg prompt throughput: {(now.prompt_tokens - before.prompt_tokens) / seconds:.1f} tokens/s, "
+        f"Avg generation throughput: {(now.tokens - before.tokens) / seconds:.1f} tokens/s, "
+        f"Running: {now.running} reqs, Waiting: {now.waiting} reqs, KV cache usage: {now.kv_usage:.1%}"
+    )
+
+
+class StatsLog:
+    """Logs from a thread of its own; the line after the last activity is the last until there is some again."""
+
+    def __init__(self, look: Callable[[], Counts], interval_s: float) -> None:
+        """`look()` gives the Counts."""
+        self._look = look
+        self._interval_s = interval_s
+        self._stopped = threading.Event()
+        self._before: Counts = look()
+        self._was_idle = True
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="stats-log", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        since = time.monotonic()
+        while not self._stopped.wait(self._interval_s):
+            now = time.monotonic()
+            line = self.next_line(now - since)
+            since = now
+            if line is not None:
+                log.info("%s", line)
+
+    def next_line(self, seconds: float) -> str | None:
+        """The line for the time since the last call; None while nothing happens."""
+        before, now = self._before, self._look()
+        self._before = now
+        idle = now.running == now.waiting == 0 and now[:2] == before[:2]
+        quiet = idle and self._was_idle
+        self._was_idle = idle
+        return None if quiet else stats_line(before, now, seconds)

@@ -1,0 +1,38 @@
+"""What generations were asked for (--enable-log-requests)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from fastfront.streams.prepared import PreparedCall
+
+log = logging.getLogger("fastfront.requests")
+MAX_PARAMETER_CHARS = 2000
+
+
+class RequestLog:
+    """Logs a request's parameters at INFO, and each of its prompts at DEBUG, cut to `max_chars`. Immutable."""
+
+    def __init__(self, decode: Callable[[list[int]], str], max_chars: int | None) -> None:
+        self._decode = decode
+        self._max_chars = max_chars
+
+    def __call__(self, call: PreparedCall) -> None:
+        params = repr(call.sampling)
+        if len(params) > MAX_PARAMETER_CHARS:
+            params = params[:MAX_PARAMETER_CHARS] + "..."
+        log.info(
+            "Received request %s: %s, stream=%s, n=%d, prompt tokens %s, max_tokens %s, stop %r, priority=%d, params %s",
+            printable(call.external_id), call.kind, call.stream, call.n, [len(p.token_ids) for p in call.prompts][:16],
+            [p.max_tokens for p in call.prompts][:16], call.stop, call.priority, params,
+        )  # fmt: skip
+        if log.isEnabledFor(logging.DEBUG):
+            for index, prompt in enumerate(call.prompts):
+                text = self._decode(prompt.token_ids)
+                log.debug("Request %s, prompt %d: %r", printable(call.external_id), index, text[: self._max_chars])
+
+
+def printable(text: str) -> str:
+    """A client's text as part of a line: what could end the line is written as an escape."""
+    return text if text.isprintable() else repr(text)

@@ -1,0 +1,190 @@
+"""Command lines written for vLLM: what is dropped, refused, spelled otherwise, or comes from a file."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from fastfront.cli.known import UnsupportedFlagError, sift
+from fastfront.cli.main import main
+from fastfront.cli.serve import add_arguments, parse, serve_config
+from fastfront.cli.words import config_words, given_flags, joined_dots, with_dashes
+from fastfront.config import ServeConfig
+from fastfront.errors import SetupError
+
+
+def config(*words: str) -> ServeConfig:
+    parser = ArgumentParser(allow_abbrev=False)
+    add_arguments(parser)
+    return serve_config(parse(words, parser), parser)
+
+
+@pytest.mark.parametrize(
+    ("word", "spelled"),
+    [
+        ("--max_model_len", "--max-model-len"),
+        ("--max_model_len=a_b", "--max-model-len=a_b"),
+        ("--structured_outputs_config.disable_any_whitespace", "--structured-outputs-config.disable_any_whitespace"),
+        ("a_b", "a_b"),
+        ("-a_b", "-a_b"),
+        ("--x y_z", "--x y_z"),
+    ],
+)
+def test_spelling(word: str, spelled: str) -> None:
+    assert with_dashes(word) == spelled
+
+
+def test_dotted_flags_come_together_as_json() -> None:
+    words = ["--a.b", "1", "M", "--a.c=x", "--a.d.e", "true", "--other.b", "1", "--a.f"]
+    assert joined_dots(words, {"--a"}) == [
+        "M", "--other.b", "1", "--a", '{"b": 1, "c": "x", "d": {"e": true}, "f": true}',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["M", "--trust-remote-code", "--port", "1"], ["M", "--port", "1"]),
+        (["--api-server-count", "4", "M"], ["M"]),
+        (["--api-server-count=4", "M"], ["M"]),
+        (["--h11-max-header-count", "10", "--port", "1"], ["--port", "1"]),
+        (["-O3", "M"], ["-O3", "M"]),
+    ],
+)
+def test_flags_without_effect_are_dropped_with_a_remark(words: list[str], kept: list[str]) -> None:
+    found, remarks = sift(words, {"--port"})
+    assert found == kept
+    assert len(remarks) == (found != words)
+    assert all("has no effect: " in remark for remark in remarks)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--no-enable-lora"], ["--pipeline-parallel-size", "1"], ["-pp", "1"], ["--tokenizer-mode=auto"],
+        ["--scheduling-policy", "fcfs"], ["--load-format", "auto", "--kv-cache-dtype", "auto"], ["--no-grpc"],
+    ],
+)  # fmt: skip
+def test_flags_that_ask_for_nothing_are_accepted(words: list[str]) -> None:
+    assert sift(["M", *words], ()) == (["M"], [])
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "why"),
+    [
+        (["--enable-lora"], "--enable-lora", "merge"),
+        (["--lora-modules", "a=b", "c=d"], "--lora-modules", "merge"),
+        (["--pipeline-parallel-size", "2"], "--pipeline-parallel-size", "--data-parallel-size"),
+        (["-pp=2"], "--pipeline-parallel-size", "--data-parallel-size"),
+        (["--gpu-memory-utilization", "0.9"], "--gpu-memory-utilization", "--kv-cache-memory-bytes"),
+        (["--speculative-config.model", "x"], "--speculative-config", "one token a step"),
+        (["--hf-token"], "--hf-token", "HF_TOKEN"),
+        (["--mm-processor-cache-gb", "4"], "--mm-processor-cache-gb", "text"),
+        (["-q", "awq"], "--quantization", "as they are"),
+    ],
+)
+def test_flags_that_cannot_be_had_say_why(words: list[str], name: str, why: str) -> None:
+    with pytest.raises(UnsupportedFlagError) as caught:
+        sift(["M", *words], ())
+    assert str(caught.value).startswith(f"{name} is not supported: ")
+    assert why in str(caught.value)
+
+
+def test_values_of_engine_args_are_left_alone() -> None:
+    words = ["--engine-args", "--enable-lora", "M"]
+    assert sift(words, {"--engine-args"}) == (words, [])
+
+
+def test_flags_that_exist_are_not_looked_up() -> None:
+    assert sift(["--enable-lora"], {"--enable-lora"}) == (["--enable-lora"], [])
+
+
+def test_refusals_exit_2(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", str(tiny_folder), "--enable_lora"])
+    assert caught.value.code == 2
+    assert "--enable-lora is not supported: adapters" in capsys.readouterr().err
+
+
+def test_remarks_are_kept_for_the_log(tiny_folder: Path) -> None:
+    assert len(config(str(tiny_folder), "--trust-remote-code", "--api-server-count", "2").log.remarks) == 2
+
+
+# --- --config --------------------------------------------------------------------------------------------------------
+
+YAML = """
+model: {model}
+served_model_name: [a, b]
+port: 9000
+allowed-origins: ["x", "y"]
+api-key: [k1]
+enable-request-id-headers: true
+allow-credentials: false
+enable-lora: false
+trust-remote-code: true
+override-generation-config: {{temperature: 0.5}}
+tokenizer: null
+sse-keep-alive-interval: 1.5
+"""
+
+
+@pytest.fixture
+def yaml_file(tmp_path: Path, tiny_folder: Path) -> str:
+    path = tmp_path / "serve.yaml"
+    path.write_text(YAML.format(model=tiny_folder))
+    return str(path)
+
+
+def test_a_file_gives_flags(yaml_file: str, tiny_folder: Path) -> None:
+    got = config("--config", yaml_file)
+    assert (got.model_path, got.served_model_name, got.port) == (tiny_folder.resolve(), ("a", "b"), 9000)
+    assert (got.allowed_origins, got.api_keys) == (("x", "y"), ("k1",))
+    assert (got.enable_request_id_headers, got.allow_credentials) == (True, False)
+    assert got.override_generation_config == {"temperature": 0.5}
+    assert got.sse_keep_alive_interval_s == 1.5
+    assert [remark.split()[0] for remark in got.log.remarks] == ["--trust-remote-code"]
+
+
+def test_the_command_line_comes_before_the_file(yaml_file: str, tiny_folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.symlink_to(tiny_folder)
+    words = ["--port", "1", "--served_model_name=c", "--no-enable-request-id-headers", "--api-key", "k2"]
+    got = config(str(other), f"--config={yaml_file}", *words)
+    assert (got.model, got.port, got.served_model_name) == (str(other), 1, ("c",))
+    assert (got.enable_request_id_headers, got.api_keys) == (False, ("k2",))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [("[1, 2]", "not a map"), ("a: [", "not YAML"), ("a: !!python/object:os.system x", "not YAML")]
+)
+def test_what_is_no_configuration(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(content)
+    with pytest.raises(SetupError, match=words):
+        config_words(str(path), (), (), False)
+    with pytest.raises(SetupError, match="No such file"):
+        config_words(str(tmp_path / "missing.yaml"), (), (), False)
+
+
+def test_an_empty_file_gives_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "empty.yaml"
+    path.write_text("# nothing\n")
+    assert config_words(str(path), (), (), False) == []
+
+
+@pytest.mark.parametrize(("line", "named"), [("no-such-thing: 1", "--no-such-thing"), ("enable-lora: true", "adapters")])
+def test_unknown_and_unsupported_keys_exit_2(
+    tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str], line: str, named: str
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(line)
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", str(tiny_folder), "--config", str(path)])
+    assert caught.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def test_given_flags() -> None:
+    assert given_flags(["M", "--a", "x", "--b=1", "--no-c", "-d"]) == {"--a", "--b", "--no-c", "--no-a", "--no-b", "--c"}

@@ -1,0 +1,261 @@
+"""Log lines: their settings, their form, and when they are written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fastfront.cli.serve import add_arguments, parse, serve_config
+from fastfront.config import LogOptions
+from fastfront.errors import SetupError
+from fastfront.metrics.stats_log import Counts, StatsLog, counts, stats_line
+from fastfront.server.access import AccessLog, WatchedProtocol
+from fastfront.server.exchange import Exchange
+from fastfront.server.logs import configure_logging
+from fastfront.server.request_log import RequestLog
+from fastfront.streams.prepared import PreparedCall, PreparedPrompt
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """The root logger without handlers; as it was afterwards."""
+    found = logging.getLogger()
+    handlers, level = found.handlers[:], found.level
+    found.handlers[:] = []
+    yield found
+    found.handlers[:] = handlers
+    found.setLevel(level)
+
+
+def options(folder: Path, *words: str) -> LogOptions:
+    parser = ArgumentParser(allow_abbrev=False)
+    add_arguments(parser)
+    return serve_config(parse([str(folder), *words], parser), parser).log
+
+
+# --- flags and variables ---------------------------------------------------------------------------------------------
+
+
+def test_flags(tiny_folder: Path) -> None:
+    assert options(tiny_folder) == LogOptions()
+    got = options(
+        tiny_folder, "--log-level", "DEBUG", "--log-format", "json", "--disable-uvicorn-access-log", "--enable-log-requests",
+        "--max-log-len", "10", "--disable-log-stats", "--disable-access-log-for-endpoints", "/health,/metrics",
+    )  # fmt: skip
+    assert (got.level, got.form, got.access, got.requests, got.max_prompt_chars) == ("debug", "json", False, True, 10)
+    assert (got.stats_interval_s, got.access_skips) == (0.0, {"/health", "/metrics"})
+    assert options(tiny_folder, "--uvicorn-log-level", "TRACE").level == "debug"
+
+
+def test_the_environment(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "logging.json"
+    path.write_text('{"root": {"level": "ERROR"}}')
+    for name, value in {
+        "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_LOG_STATS_INTERVAL": "3", "VLLM_LOGGING_PREFIX": "p ",
+        "VLLM_LOGGING_STREAM": "ext://sys.stdout", "VLLM_CONFIGURE_LOGGING": "0", "VLLM_LOGGING_CONFIG_PATH": str(path),
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    got = options(tiny_folder)
+    assert (got.level, got.stats_interval_s, got.prefix, got.stream, got.configure) == ("warning", 3.0, "p ", "stdout", False)
+    assert got.config == {"root": {"level": "ERROR"}}
+    assert options(tiny_folder, "--log-level", "info").level == "info"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("VLLM_LOGGING_LEVEL", "loud"), ("VLLM_LOGGING_STREAM", "x"), ("VLLM_CONFIGURE_LOGGING", "maybe"),
+     ("VLLM_LOG_STATS_INTERVAL", "0"), ("VLLM_LOGGING_CONFIG_PATH", "/no/such")],
+)  # fmt: skip
+def test_bad_variables_are_named(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SetupError, match=value if name.endswith("PATH") else name):
+        options(tiny_folder)
+
+
+# --- set-up ----------------------------------------------------------------------------------------------------------
+
+
+def test_text_lines(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(LogOptions(level="warning", prefix="100% ", stream="stdout"))
+    logging.getLogger("x").info("hidden")
+    logging.getLogger("x").warning("shown %d", 5)
+    out = capsys.readouterr().out
+    assert out.startswith("100% ")
+    assert out.endswith(" WARNING x: shown 5\n")
+    assert out.count("\n") == 1
+
+
+def test_json_lines(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(LogOptions(form="json"))
+    logging.getLogger("x").info('a "b"\n%s', "c", extra={"status": 200})
+    try:
+        raise ValueError("oh")
+    except ValueError:
+        logging.getLogger("x").exception("failed")
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert first.pop("time").endswith("Z")
+    assert first == {"level": "INFO", "logger": "x", "message": 'a "b"\nc', "status": 200}
+    assert second["exception"].endswith("ValueError: oh")
+
+
+def test_a_configuration_of_ones_own(root: logging.Logger) -> None:
+    config = {"handlers": {"h": {"class": "logging.NullHandler"}}, "root": {"level": "ERROR", "handlers": ["h"]}}
+    configure_logging(LogOptions(config=config))
+    assert root.level == logging.ERROR
+    assert [type(handler).__name__ for handler in root.handlers] == ["NullHandler"]
+    with pytest.raises(SetupError, match="--log-config-file"):
+        configure_logging(LogOptions(config={"root": {"handlers": ["none"]}}))
+
+
+def test_logging_can_stay_as_it_is(root: logging.Logger) -> None:
+    before = root.handlers[:]
+    configure_logging(LogOptions(configure=False))
+    assert root.handlers == before
+
+
+# --- access ----------------------------------------------------------------------------------------------------------
+
+
+class Protocol:
+    """What granian gives a request."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, ...]] = []
+
+    def response_bytes(self, *answer: Any) -> None:
+        self.sent.append(answer)
+
+    response_empty = response_stream = response_bytes
+
+
+def lines_of(caplog: pytest.LogCaptureFixture, act: Any, path: str = "/v1/x", skips: frozenset[str] = frozenset()) -> list[str]:
+    """The lines that an exchange leads to."""
+    caplog.set_level(logging.INFO)
+    access = AccessLog(skips)
+    scope = SimpleNamespace(client="1.2.3.4:5", http_version="1.1", headers={})
+    exchange = Exchange(scope, Protocol(), "POST", path)
+    access.watch(exchange)
+    act(exchange)
+    access.start()
+    access.stop(10.0)
+    return [record.getMessage().rpartition(" ")[0] for record in caplog.records if record.name == "fastfront.access"]
+
+
+def test_whole_answers(caplog: pytest.LogCaptureFixture) -> None:
+    assert lines_of(caplog, lambda e: e.json(b"{}", 400)) == ['1.2.3.4:5 - "POST /v1/x HTTP/1.1" 400 Bad Request']
+    caplog.clear()
+    assert lines_of(caplog, lambda e: e.empty(200)) == ['1.2.3.4:5 - "POST /v1/x HTTP/1.1" 200 OK']
+    assert caplog.records[0].__dict__["status"] == 200
+    assert caplog.records[0].__dict__["duration_s"] >= 0
+
+
+def test_streams_are_told_when_they_end(caplog: pytest.LogCaptureFixture) -> None:
+    assert lines_of(caplog, lambda e: e.protocol.response_stream(200, [])) == []
+
+    def whole(exchange: Exchange) -> None:
+        exchange.protocol.response_stream(200, [])
+        assert exchange.on_end is not None
+        exchange.on_end(None)
+        exchange.on_end(None)
+
+    assert lines_of(caplog, whole) == ['1.2.3.4:5 - "POST /v1/x HTTP/1.1" 200 OK']
+
+
+def test_clients_that_left_before_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    def leave(exchange: Exchange) -> None:
+        assert exchange.on_end is not None
+        exchange.on_end(None)
+
+    assert lines_of(caplog, leave) == ['1.2.3.4:5 - "POST /v1/x HTTP/1.1" 499 Client Closed Request']
+
+
+def test_an_answer_and_the_end_of_its_call_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    def both(exchange: Exchange) -> None:
+        exchange.json(b"{}")
+        assert exchange.on_end is not None
+        exchange.on_end(None)
+
+    assert len(lines_of(caplog, both)) == 1
+
+
+def test_some_paths_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    assert lines_of(caplog, lambda e: e.empty(200), "/health", frozenset({"/health"})) == []
+
+
+def test_a_path_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    (line,) = lines_of(caplog, lambda e: e.empty(200), "/a\nb\x1b")
+    assert "/a%0Ab%1B" in line
+
+
+def test_nothing_refers_back_to_the_exchange() -> None:
+    """A cycle would leave every request to the garbage collector."""
+    access = AccessLog(frozenset())
+    exchange = Exchange(SimpleNamespace(client="c", http_version="1.1", headers={}), Protocol(), "GET", "/")
+    before = sys.getrefcount(exchange)
+    access.watch(exchange)
+    assert isinstance(exchange.protocol, WatchedProtocol)
+    assert sys.getrefcount(exchange) == before
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def call_of(**changes: Any) -> PreparedCall:
+    return PreparedCall("chat", "chatcmpl-1", 0, "m", [PreparedPrompt([1, 2, 3], 7)], {"top_p": 0.5}, **changes)
+
+
+def test_parameters_at_info_and_prompts_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "fastfront.requests")
+    request_log = RequestLog(lambda ids: "text\n" * len(ids), 7)
+    request_log(call_of(stream=True))
+    (line,) = caplog.messages
+    for part in ("chatcmpl-1", "stream=True", "[3]", "[7]", "'top_p': 0.5"):
+        assert part in line
+    caplog.set_level(logging.DEBUG, "fastfront.requests")
+    request_log(call_of())
+    assert caplog.messages[-1] == "Request chatcmpl-1, prompt 0: 'text\\nte'"
+
+
+def test_long_parameters_are_cut_and_ids_cannot_forge_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "fastfront.requests")
+    call = call_of()
+    call.sampling = {"structured_outputs": "x" * 10_000}
+    call.external_id = "a\nb"
+    RequestLog(str, None)(call)
+    assert len(caplog.messages[0]) < 3000
+    assert "\n" not in caplog.messages[0]
+
+
+# --- statistics ------------------------------------------------------------------------------------------------------
+
+
+def test_counts_of_all_lanes_and_engines() -> None:
+    pumps = [SimpleNamespace(tokens=10, prompt_tokens=3), SimpleNamespace(tokens=1, prompt_tokens=4)]
+    stats = {
+        0: {"num_waiting_reqs": 2, "kv_cache_usage": 0.25}, 1: {"num_waiting_reqs": 9, "kv_cache_usage": 0.5},
+    }  # fmt: skip
+    assert counts(pumps, [5, 0], stats) == Counts(7, 11, 3, 2, 0.25)
+    assert counts(pumps, [0, 3], stats) == Counts(7, 11, 0, 3, 0.5)
+    assert counts(pumps, [1, 1], {}) == Counts(7, 11, 2, 0, 0.0)
+
+
+def test_the_line() -> None:
+    assert stats_line(Counts(0, 100, 0, 0, 0.0), Counts(20, 150, 3, 1, 0.125), 5.0) == (
+        "Avg prompt throughput: 4.0 tokens/s, Avg generation throughput: 10.0 tokens/s, Running: 3 reqs, Waiting: 1 reqs, "
+        "KV cache usage: 12.5%"
+    )
+
+
+def test_there_is_one_last_line_and_then_silence() -> None:
+    idle, busy, after = Counts(0, 0, 0, 0, 0.0), Counts(5, 5, 1, 0, 0.1), Counts(5, 9, 0, 0, 0.0)
+    states = iter([idle, idle, busy, after, after, after, Counts(6, 9, 0, 0, 0.0)])
+    log = StatsLog(lambda: next(states), 1.0)
+    assert [log.next_line(1.0) is not None for _ in range(6)] == [False, True, True, True, False, True]
