@@ -99,7 +99,7 @@ def _operation(operation: Operation, schema: Any, with_keys: bool) -> dict[str, 
     elif operation.gives is not None:
         content[operation.gives] = {"schema": {"type": "string"}}
     if operation.streams:
-        content[_SSE] = {"schema": {"type": "string"}}
+        content[_SSE] = {}
     said["responses"] = {"200": {"description": "Done", **({"content": content} if content else {})}}
     for code in sorted(codes):
         said["responses"][str(code)] = {"description": _MEANINGS[code], **({} if operation.gives is None else _error())}

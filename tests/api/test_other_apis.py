@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.conftest import KEYS
 from tests.support.http1 import post
 from tests.support.mock import MockEngine, scripted
 from tests.support.server import HELLO, Server
@@ -147,3 +148,17 @@ def test_keys_guard_them(guarded: Server, path: str) -> None:
     method = "GET" if path.endswith("/x") else "POST"
     assert guarded.client.request(method, path).status_code == 401
     assert guarded.client.request(method, "/prefix" + path).status_code == 401
+
+
+def test_the_key_header_of_anthropics_clients(guarded: Server) -> None:
+    ask = {**ASK, "model": "first"}
+    assert guarded.post(MESSAGES, ask, **{"x-api-key": KEYS[0]}).status_code == 200
+    for wrong in ("", "x", KEYS[0] + "x"):
+        assert guarded.post(MESSAGES, ask, **{"x-api-key": wrong}).status_code == 401
+
+
+def test_the_document_and_its_page(server: Server, guarded: Server) -> None:
+    document = server.get("/openapi.json").json()
+    assert "/v1/messages" in document["paths"]
+    assert server.get("/docs").headers["content-type"].startswith("text/html")
+    assert guarded.get("/openapi.json").status_code == 401

@@ -74,7 +74,7 @@ class ResponseFrame:
             "object": "response",
         }
         self._settings: Object = {
-            "parallel_tool_calls": body.get("parallel_tool_calls", True),
+            "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
             "temperature": float(_number(sampling, "temperature", 1.0)),
             "tool_choice": ("auto" if choice is None else choice) if has_tools else "none",
             "tools": [_shown_tool(tool) for tool in body.get("tools") or ()],
