@@ -78,6 +78,7 @@ class ServeConfig:
     allow_credentials: bool = False
     ssl_keyfile: str | None = None
     ssl_certfile: str | None = None
+    api_documents: bool = True                  # /docs and /openapi.json
     enable_request_id_headers: bool = False
     max_body_bytes: int = 64 * 1024 * 1024
     max_connections: int = 16384

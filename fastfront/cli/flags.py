@@ -46,6 +46,7 @@ def _server(parser: ArgumentParser) -> None:
     _switch(group, "allow-credentials", "let them send credentials")
     _flag(group, "ssl-keyfile", "private key for TLS", metavar="FILE")
     _flag(group, "ssl-certfile", "certificate for TLS", metavar="FILE")
+    _switch(group, "disable-fastapi-docs", "no /docs and no /openapi.json")
     _switch(group, "enable-request-id-headers", "answer with the X-Request-Id header")
     _flag(group, "sse-keep-alive-interval", "seconds between comment lines on silent streams (0: none)",
           type=seconds, default=0.0, metavar="S")  # fmt: skip

@@ -90,8 +90,7 @@ _HUB = "give --revision, or a folder"
 _DROPPED: Mapping[str, Known] = {
     "trust-remote-code": _drop("no code of a model is run", switch=True),
     "api-server-count": _drop("one process serves with all cores; see --workers, --request-threads and --lanes"),
-    "disable-fastapi-docs": _drop("there is no FastAPI", switch=True),
-    "enable-offline-docs": _drop("there is no FastAPI", switch=True),
+    "enable-offline-docs": _drop("/docs loads nothing from elsewhere", switch=True),
     "h11-max-incomplete-event-size": _drop("h11 is not used"),
     "h11-max-header-count": _drop("h11 is not used"),
     "enable-server-load-tracking": _drop("/load always counts", switch=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import shutil
 import sys
-from argparse import ArgumentParser, HelpFormatter, Namespace
+from argparse import Action, ArgumentParser, BooleanOptionalAction, HelpFormatter, Namespace
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -53,9 +53,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+class _Help(HelpFormatter):
+    """Switches are shown in the spelling that turns them on."""
+
+    def _format_action_invocation(self, action: Action) -> str:
+        if isinstance(action, BooleanOptionalAction):
+            return ", ".join(name for name in action.option_strings if not name.startswith("--no-"))
+        return super()._format_action_invocation(action)
+
+
 def help_format(prog: str) -> HelpFormatter:
     """Flags and their texts side by side, as wide as the terminal up to 120 columns."""
-    return HelpFormatter(prog, max_help_position=42, width=min(120, shutil.get_terminal_size().columns - 2))
+    return _Help(prog, max_help_position=38, width=min(120, shutil.get_terminal_size().columns - 2))
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         allow_credentials=args.allow_credentials,
         ssl_keyfile=args.ssl_keyfile,
         ssl_certfile=args.ssl_certfile,
+        api_documents=not args.disable_fastapi_docs,
         enable_request_id_headers=args.enable_request_id_headers,
         max_body_bytes=args.max_body_bytes,
         max_connections=args.max_connections,

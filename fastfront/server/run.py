@@ -173,7 +173,9 @@ class Server:
         gc_watch = GcWatch()
         gc_watch.start()
         collector = ServingCollector(config.served_model_name[0], self._lanes, self._balancer, self._stats, gc_watch)
-        routes = Routes(serving, dispatcher, self._health, Metrics(collector))
+        routes = Routes(
+            serving, dispatcher, self._health, Metrics(collector), docs=config.api_documents, with_keys=bool(config.api_keys)
+        )
         table = routes.table()
         if development_mode():
             table |= Development(config, self._utilities, self._lanes[0]).table()
