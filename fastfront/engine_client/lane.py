@@ -148,7 +148,8 @@ class Lane:
     def _receive(self) -> None:
         pull = self._pull
         while readable(pull):
-            frame, *more = pull.recv_multipart(zmq.NOBLOCK, copy=False)
+            frame = pull.recv(zmq.NOBLOCK, copy=False)
+            more = pull.recv_multipart(zmq.NOBLOCK, copy=False) if frame.more else None
             message = frame.buffer
             if len(message) == len(ENGINE_DEAD) and bytes(message) == ENGINE_DEAD:
                 self._on_engine_dead(-1, "an engine reported a fatal error and stopped")
