@@ -59,6 +59,17 @@ class StructuredOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ParserOptions:
+    """Which parsers read answers, by their names or "auto" (by model); None: none. Plugins are Python files that add some."""
+
+    tools: str | None = None                    # only where tool choice is enabled
+    reasoning: str | None = None
+    plugins: tuple[Path, ...] = ()
+    strict_level: Literal["auto", "function", "parameter"] = "auto"
+    hides_unused_tools: bool = False            # templates get no tools when none may be called
+
+
+@dataclass(frozen=True, slots=True)
 class ServeConfig:
     """Everything `fastfront serve` was told, resolved: folders exist, numbers are in range."""
 
@@ -125,6 +136,7 @@ class ServeConfig:
     limits: Limits = field(default_factory=Limits)
     any_model_name: bool = False                # requests may name models that are not served
     structured: StructuredOptions = field(default_factory=StructuredOptions)
+    parsers: ParserOptions = field(default_factory=ParserOptions)
 
     # logging
     log: LogOptions = field(default_factory=lambda: LogOptions())

@@ -18,6 +18,7 @@ def add_serve_flags(parser: ArgumentParser) -> None:
     _server(parser)
     _engines(parser)
     _chat(parser)
+    _parsers(parser)
     _model(parser)
     _logging(parser)
 
@@ -106,6 +107,21 @@ def _chat(parser: ArgumentParser) -> None:
     _switch(group, "enable-force-include-usage", "send usage in every chunk of every stream")
     _flag(group, "structured-outputs-config", "backend (auto), disable_any_whitespace, disable_additional_properties",
           type=json_object, default={}, metavar="JSON")  # fmt: skip
+
+
+def _parsers(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("tools and reasoning")
+    _switch(group, "enable-auto-tool-choice", "let models call tools; needs --tool-call-parser")
+    _flag(group, "tool-call-parser", "how the model writes calls: hermes, llama3_json, ..., or auto (by model)",
+          metavar="NAME")  # fmt: skip
+    _flag(group, "reasoning-parser", "how the model marks its reasoning: qwen3, deepseek_r1, ..., or auto (by model)",
+          metavar="NAME")  # fmt: skip
+    _flag(group, "tool-parser-plugin", "a Python file whose register(registry) adds parsers of tool calls", metavar="FILE")
+    _flag(group, "reasoning-parser-plugin", "the same for parsers of reasoning", metavar="FILE")
+    _switch(group, "exclude-tools-when-tool-choice-none", "hide tools from the template when none may be called")
+    _flag(group, "tool-strict-level", "hold calls that the model chooses to the tools' names (function) or to their "
+          "schemas too (parameter); auto: as requests ask (auto)",
+          choices=("auto", "function", "parameter"), default="auto")  # fmt: skip
 
 
 def _model(parser: ArgumentParser) -> None:

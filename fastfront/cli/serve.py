@@ -17,6 +17,7 @@ from fastfront.cli.words import config_words, given_flags, joined_dots, with_das
 from fastfront.config import (
     EngineKind,
     Limits,
+    ParserOptions,
     ServeConfig,
     StructuredOptions,
     default_request_threads,
@@ -129,6 +130,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         limits=_limits(),
         any_model_name=environment_switch("VLLM_SKIP_MODEL_NAME_VALIDATION", False),
         structured=_structured(args.structured_outputs_config, parser),
+        parsers=_parsers(args, parser),
         log=log_options(args),
     )
 
@@ -147,6 +149,19 @@ def _structured(given: Mapping[str, object], parser: ArgumentParser) -> Structur
             parser.error(f"argument --structured-outputs-config: {name}={value!r} is not known or not supported")
     return StructuredOptions(
         backend=str(given.get("backend", "auto")), **{name: bool(given.get(name, False)) for name in switches}
+    )
+
+
+def _parsers(args: Namespace, parser: ArgumentParser) -> ParserOptions:
+    if args.enable_auto_tool_choice and args.tool_call_parser is None:
+        parser.error("--enable-auto-tool-choice requires --tool-call-parser (auto: by model)")
+    plugins = [file for file in (args.tool_parser_plugin, args.reasoning_parser_plugin) if file]
+    return ParserOptions(
+        tools=args.tool_call_parser if args.enable_auto_tool_choice else None,
+        reasoning=args.reasoning_parser or None,
+        plugins=tuple(Path(file) for file in dict.fromkeys(plugins)),
+        strict_level=args.tool_strict_level,
+        hides_unused_tools=args.exclude_tools_when_tool_choice_none,
     )
 
 
