@@ -8,8 +8,8 @@ from typing import Any
 
 
 def compact(value: object) -> bytes:
-    """JSON without spaces. What UTF-8 cannot hold becomes `?`."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    """JSON without spaces. What UTF-8 cannot hold becomes `?`. Raises ValueError for numbers that JSON does not have."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def named_event(data: Mapping[str, Any]) -> bytes:

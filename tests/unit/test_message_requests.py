@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from fastfront.errors import EngineDeadError
 from fastfront.openai.messages.convert import chat_fields
-from fastfront.openai.messages.prepare import MessagesError, count_tokens_body, prepare_message
+from fastfront.openai.messages.prepare import MessagesError, anthropic_errors, count_tokens_body, prepare_message
 from fastfront.openai.serving import Serving
 from tests.unit.support import JSON_TYPE, USER, body_of, chat, prepare, refusal
 
@@ -108,6 +109,14 @@ def test_what_cannot_be_served_has_the_anthropic_error(serving: Serving, change:
         prepare(prepare_message, serving, {**ASK, **change})
     body = json.loads(caught.value.body())
     assert (caught.value.status, body["type"], body["error"]["type"]) == (status, "error", kind)
+
+
+def test_a_dead_engine_has_the_anthropic_error_too() -> None:
+    with pytest.raises(MessagesError) as caught, anthropic_errors():
+        raise EngineDeadError("no engine is running")
+    assert caught.value.status == 503
+    error = {"type": "ServiceUnavailableError", "message": "no engine is running"}
+    assert json.loads(caught.value.body()) == {"type": "error", "error": error}
 
 
 def test_counting(serving: Serving) -> None:

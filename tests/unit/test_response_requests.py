@@ -82,6 +82,12 @@ def test_logprobs_are_asked_for_by_include_alone() -> None:
     assert "logprobs" not in converted(top_logprobs=3)
 
 
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1" * 5000])
+def test_what_json_cannot_hold_is_refused_at_once(serving: Serving, value: str) -> None:
+    body = b'{"input": "Hi", "tools": [{"type": "other", "x": %b}]}' % value.encode()
+    assert refusal(prepare, prepare_response, serving, body).status == 400
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "param"),
     [

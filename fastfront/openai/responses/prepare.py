@@ -14,6 +14,7 @@ from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import require_model
 from fastfront.openai.chat import prepare_chat_fields
 from fastfront.openai.checks import check_chat
+from fastfront.openai.events import compact
 from fastfront.openai.prompts import require_output_fits
 from fastfront.openai.responses.convert import chat_fields, wants_logprobs
 from fastfront.openai.responses.fields import ResponsesBody
@@ -52,6 +53,10 @@ def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedC
     check_chat(chat)
     prepared = prepare_chat_fields(chat, header, serving)
     frame = ResponseFrame(fields, prepared)
+    try:
+        compact(frame.response("in_progress", []))
+    except (ValueError, RecursionError) as error:  # NaN, or a number too long to be written
+        raise ApiError(f"The request holds what its answer could not repeat: {error}") from None
     sink = ResponseSink(frame, prepared.stream, Answer(), wants_logprobs(fields))
     return dataclasses.replace(prepared, sink=sink)
 
