@@ -15,7 +15,7 @@ from tools.setup.run import Command, StepFailed
 from tools.setup.uv import pip_settings, uv_command
 
 _ADVICE = (
-    "See the log. Rust's packages come from crates.io: check that cargo reaches it (a mirror is set in "
+    "See the log. Rust's packages come from its registry: check that cargo reaches it (a mirror is set in "
     "~/.cargo/config.toml), then run this again; finished parts are not compiled twice."
 )
 
