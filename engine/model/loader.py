@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -54,10 +54,17 @@ def choose_dtype(wanted: str, config: Any, device: torch.device) -> torch.dtype:
     return stored if isinstance(stored, torch.dtype) else torch.float32
 
 
-def load(
-    folder: str, dtype: torch.dtype, device: torch.device, packing_bytes: int = 0
-) -> tuple[Any, PagedAttention, list[LayerShape]]:
-    """Load the weights and attach paged attention; returns the model, its attention and the layers' shapes.
+class Loaded(NamedTuple):
+    """A model ready for paged attention: its attention still needs a cache of `shapes`."""
+
+    model: Any
+    attention: PagedAttention
+    shapes: list[LayerShape]
+    parameters: int
+
+
+def load(folder: str, dtype: torch.dtype, device: torch.device, packing_bytes: int = 0) -> Loaded:
+    """Load the weights and attach paged attention; ModelError says what is wrong with the folder or the model.
 
     On a CPU, `packing_bytes` more may be spent on weights in a faster layout.
     """
@@ -76,11 +83,12 @@ def load(
             names = sorted(map(str, info[problem]))
             raise ModelError(f"{folder}: {len(names)} weights are missing or misshapen in the files, first {names[0]}")
     model.train(False).requires_grad_(False).to(device)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     if device.type == "cpu":
         speed_up(model, packing_bytes)
     attention = PagedAttention()
     attention.attach(model)
-    return model, attention, probe(model, attention, device)
+    return Loaded(model, attention, probe(model, attention, device), parameters)
 
 
 def probe(model: Any, attention: PagedAttention, device: torch.device) -> list[LayerShape]:

@@ -26,7 +26,7 @@ def adjust(row: torch.Tensor, state: SequenceState) -> None:
         if banned:
             row[_ids(banned, row)] = NEVER
     if len(state.output) < params.min_tokens and params.all_stop_token_ids:
-        row[_ids(params.all_stop_token_ids, row)] = NEVER
+        _mask_stops(row, _ids(params.all_stop_token_ids, row), restricted=bool(params.allowed_token_ids))
     if params.logit_bias:
         bias = {token: value for token, value in params.logit_bias.items() if 0 <= token < vocab}
         if bias:
@@ -34,6 +34,16 @@ def adjust(row: torch.Tensor, state: SequenceState) -> None:
             row[_ids(list(bias), row)] += values
     if state.penalised and state.counts:
         _penalise(row, state)
+
+
+def _mask_stops(row: torch.Tensor, stops: torch.Tensor, restricted: bool) -> None:
+    """Mask stop tokens, unless they are all that is left: then min_tokens cannot be kept."""
+    if restricted:
+        masked = row.clone()
+        masked[stops] = NEVER
+        if bool(torch.isneginf(masked).all()):
+            return
+    row[stops] = NEVER
 
 
 def _penalise(row: torch.Tensor, state: SequenceState) -> None:

@@ -50,8 +50,8 @@ def _take(states: list[SequenceState], rows: list[int]) -> list[SequenceState]:
 
 
 def _probabilities(logits: torch.Tensor, states: list[SequenceState]) -> torch.Tensor:
-    """Softmax, with everything below min_p times the largest set to 0."""
-    probabilities = torch.softmax(logits, dim=-1)
+    """Softmax, with everything below min_p times the largest set to 0. Never NaN: a broken row is all 0."""
+    probabilities = torch.softmax(logits, dim=-1).nan_to_num_(nan=0.0)
     if any(state.params.min_p > 0 for state in states):
         limits = torch.tensor([state.params.min_p for state in states], dtype=torch.float32, device=logits.device)
         least = probabilities.amax(dim=-1, keepdim=True) * limits[:, None]
@@ -80,17 +80,20 @@ def _cut_to_nucleus(probabilities: torch.Tensor, states: list[SequenceState]) ->
         values, order = probabilities[row, members].sort(descending=True)
         before = values.double().cumsum(dim=0) - values.double() + found
         inside = before < missing
-        inside[0] = inside[0] or found == 0
+        inside[:1] |= found == 0
         kept[row, members[order[inside]]] = values[inside]
     return kept
 
 
 def _draw(probabilities: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-    """Invert the cumulative distribution of each row at its draw in [0, 1)."""
+    """Invert the cumulative distribution of each row at its draw in [0, 1).
+
+    A row that is no distribution (NaN) gives an arbitrary place, but a valid one.
+    """
     cumulative = probabilities.double().cumsum(dim=-1)
     total = cumulative[:, -1]
     points = torch.minimum(draws * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, points[:, None], right=True)[:, 0]
+    return torch.searchsorted(cumulative, points[:, None], right=True)[:, 0].clamp_(max=probabilities.shape[1] - 1)
 
 
 def _draw_candidates(

@@ -63,9 +63,9 @@ class Worker:
         dtype = loader.choose_dtype(config.dtype, model_config, device)
         max_len = self._max_model_len(loader.max_positions(model_config))
         self._say(f"loading {config.model} as {_name(dtype)} on {device}")
-        model, attention, shapes = loader.load(config.model, dtype, device, available_memory() // PACKING_SHARE)
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        self._say(f"{type(model).__name__}: {parameters / 1e6:.1f} M parameters, {len(shapes)} layers")
+        loaded = loader.load(config.model, dtype, device, available_memory() // PACKING_SHARE)
+        model, shapes = loaded.model, loaded.shapes
+        self._say(f"{type(model).__name__}: {loaded.parameters / 1e6:.1f} M parameters, {len(shapes)} layers")
         block_bytes = bytes_per_token(shapes, dtype) * config.block_size
         num_blocks = config.num_blocks or self._budget(device) // block_bytes
         needed = -(-max_len // config.block_size)
@@ -77,9 +77,9 @@ class Worker:
                 )
             max_len = num_blocks * config.block_size
             self._say(f"max-model-len is {max_len}: that is what the KV cache holds")
-        attention.cache = PagedCache(shapes, num_blocks, config.block_size, dtype, device)
+        loaded.attention.cache = PagedCache(shapes, num_blocks, config.block_size, dtype, device)
         self._say(f"KV cache: {num_blocks} blocks of {config.block_size} tokens, {num_blocks * block_bytes / GIB:.2f} GiB")
-        self._runner = ModelRunner(model, attention, device)
+        self._runner = ModelRunner(model, loaded.attention, device)
         budget = CPU_BATCHED_TOKENS if device.type == "cpu" else GPU_BATCHED_TOKENS
         return WorkerInfo(
             vocab_size=model.get_input_embeddings().weight.shape[0],

@@ -172,6 +172,22 @@ def test_min_tokens_masks_all_stop_tokens_until_then() -> None:
     assert adjusted(state(output=[5, 5], **params)) == LOGITS
 
 
+def test_min_tokens_gives_way_when_only_stop_tokens_are_allowed() -> None:
+    params: dict[str, Any] = {"min_tokens": 2, "all_stop_token_ids": [0, 3], "allowed_token_ids": [3]}
+    assert adjusted(state(**params))[3] == LOGITS[3]
+
+
+@pytest.mark.parametrize("params", [{}, {"top_k": 2}, {"top_p": 0.5}, {"min_p": 0.1}, {"temperature": 0.0}])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), float("inf")])
+def test_logits_that_are_no_numbers_still_give_a_token(params: dict[str, Any], value: float) -> None:
+    result = StepResult()
+    sample(torch.tensor([[value] * 8, LOGITS]), ["bad", "good"], [state(**params), state(**params)], result)
+    assert 0 <= result.tokens["bad"] < 8
+    alone = StepResult()
+    sample(torch.tensor([LOGITS]), ["good"], [state(**params)], alone)
+    assert result.tokens["good"] == alone.tokens["good"]
+
+
 def test_logit_bias_and_allowed_ids() -> None:
     assert adjusted(state(logit_bias={1: -100.0, 7: 2.0, 99: 1.0})) == [2.0, -98.5, *LOGITS[2:7], 2.5]
     assert adjusted(state(allowed_token_ids=[2, 4])) == [NEVER, NEVER, 1.0, NEVER, -0.5, NEVER, NEVER, NEVER]
