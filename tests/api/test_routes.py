@@ -129,7 +129,7 @@ def test_detokenize_of_ids_that_are_no_tokens(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/nope", "/v1", "/v1/chat", "/v1/chat/completions/", "/V1/models", "//health", "/%68ealth2"]
+    "path", ["/", "/nope", "/v1", "/v1/chat", "/V1/models", "//health", "/%68ealth2"]
 )
 def test_c55_unknown_paths(server: Server, path: str) -> None:
     for method in ("GET", "POST"):
@@ -138,6 +138,13 @@ def test_c55_unknown_paths(server: Server, path: str) -> None:
             response = connection.response()
         assert response.status == 404
         assert response.json()["error"]["code"] == 404
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/v1/models", "/health", "/tokenize"])
+def test_a_trailing_slash_is_redirected(server: Server, path: str) -> None:
+    for method in ("GET", "POST"):
+        response = server.client.request(method, path + "/", follow_redirects=False)
+        assert (response.status_code, response.headers["location"]) == (307, path)
 
 
 @pytest.mark.parametrize(
