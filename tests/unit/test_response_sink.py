@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from fastfront.openai.answers import Answer
+from fastfront.openai.reasoning.count import ReasoningCounter
+from fastfront.openai.reasoning.think import DeepSeekR1Reasoning
 from fastfront.openai.responses.objects import ResponseFrame
 from fastfront.openai.responses.sink import ResponseSink
 from fastfront.openai.serving import Serving
@@ -81,6 +84,26 @@ def test_thoughts_and_calls_are_items_of_their_own(frame: ResponseFrame) -> None
     whole = body(make(frame, False, Answer(plan(stream=False))), pieces)["output"]
     assert [item["type"] for item in whole] == ["reasoning", "message", "function_call"]
     assert (whole[2]["name"], json.loads(whole[2]["arguments"])) == ("find", {"what": "tea"})
+
+
+class Counter(ReasoningCounter):
+    """Counts ids below 10."""
+
+    def __init__(self) -> None:
+        super().__init__(DeepSeekR1Reasoning, lambda text: None)
+
+    def add(self, ids: Iterable[int]) -> None:
+        self.count += sum(token < 10 for token in ids)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_tokens_of_reasoning_are_counted(frame: ResponseFrame, stream: bool) -> None:
+    sink = ResponseSink(frame, stream, Answer(), False, Counter())
+    for ids, finish in ((b"7,8", None), (b"", None), (b"9,11", "stop")):
+        sink.add(0, "x", ids, b"", finish, None, 4)
+    data = sink.end(5, 4)
+    response = events(data)[-1]["response"] if stream else json.loads(data)
+    assert response["usage"]["output_tokens_details"]["reasoning_tokens"] == 3
 
 
 def test_two_calls_are_two_items(frame: ResponseFrame) -> None:

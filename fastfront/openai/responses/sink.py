@@ -8,6 +8,7 @@ from typing import Any
 from fastfront.openai.answers import Answer
 from fastfront.openai.events import compact, named_event
 from fastfront.openai.failures import engine_failure
+from fastfront.openai.reasoning.count import ReasoningCounter
 from fastfront.openai.responses.items import CallItem, Item, MessageItem, ReasoningItem
 from fastfront.openai.responses.objects import (
     Object,
@@ -27,11 +28,19 @@ JSON_HEADERS: Headers = [("content-type", "application/json")]
 class ResponseSink:
     """One response: its body, or its events, numbered from 0. An item begins with its first text and ends before the next."""
 
-    def __init__(self, frame: ResponseFrame, stream: bool, answer: Answer, with_logprobs: bool) -> None:
+    def __init__(
+        self,
+        frame: ResponseFrame,
+        stream: bool,
+        answer: Answer,
+        with_logprobs: bool,
+        counter: ReasoningCounter | None = None,
+    ) -> None:
         self._frame = frame
         self._stream = stream
         self._answer = answer
         self._with_logprobs = with_logprobs
+        self._counter = counter                    # needs token ids with every piece
         self._logprobs: list[Object] = []          # of the whole answer; of the latest piece in a stream
         self._number = 0
         self._started = False
@@ -48,6 +57,8 @@ class ResponseSink:
         stop_reason: int | str | None,
         completion_tokens: int,
     ) -> bytes:
+        if self._counter is not None and token_ids:
+            self._counter.add(map(int, token_ids.split(b",")))
         if self._with_logprobs and logprobs:
             self._logprobs += json.loads(b"[%b]" % logprobs)
         if not self._stream:
@@ -59,7 +70,7 @@ class ResponseSink:
         return b"".join(out)
 
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
-        usage = usage_object(prompt_tokens, completion_tokens)
+        usage = usage_object(prompt_tokens, completion_tokens, 0 if self._counter is None else self._counter.count)
         if self._stream:
             out = self._close()
             response = self._last_state(self._done, usage)
