@@ -53,3 +53,12 @@ def test_what_the_engine_is_sent(server: Server, mock: MockEngine) -> None:
     wanted = add["params"]["structured_outputs"]
     assert wanted["json"] == ANSWER
     assert (wanted["_backend"], wanted["_backend_was_auto"]) == ("xgrammar", True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_c39_what_only_the_engines_compiler_finds_is_that_requests_400(server: Server, pieces: Pieces, stream: bool) -> None:
+    error = {"code": "validation_error", "message": "no such grammar", "retryable": False}
+    answer = server.chat(scripted({"finish": "error", "error": error}), structured_outputs={"regex": "a+"}, stream=stream)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["message"] == "no such grammar"
+    assert server.chat(scripted(pieces.byte_level("a"), then="stop")).status_code == 200
