@@ -11,22 +11,6 @@ from fastfront._speedups.stop_matcher cimport StopSet, StopState
 from fastfront._speedups.vocabulary cimport Vocabulary
 
 
-cdef enum Finish:               # the wire's finish_reason values
-    FINISH_NONE = -1
-    FINISH_STOP = 0
-    FINISH_LENGTH = 1
-    FINISH_ABORT = 2
-    FINISH_ERROR = 3
-    FINISH_REPETITION = 4
-
-
-cdef enum StopReason:           # what `stop_reason` of a choice shows
-    REASON_NULL = 0
-    REASON_TOKEN = 1            # the id in Choice.stop_token
-    REASON_STRING = 2           # the stop string number Choice.stop_index
-    REASON_REPETITION = 3       # "repetition_detected"
-
-
 cdef struct Choice:
     CallC *call
     uint32_t slot               # place in the lane's table, valid while attached

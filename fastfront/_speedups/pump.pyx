@@ -9,23 +9,25 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_TYPE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy, memmove
+from libc.string cimport memcpy, memmove
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
-from fastfront._speedups.call cimport (
-    FINISH_ERROR, FINISH_NONE, FINISH_REPETITION, FINISH_STOP, REASON_NULL, REASON_REPETITION, REASON_STRING, REASON_TOKEN,
-    Call, CallC, Choice, call_release,
-)
+from fastfront._speedups.call cimport Call, CallC, Choice, call_release
 from fastfront._speedups.detokenizer cimport detok_feed, detok_flush
 from fastfront._speedups.logprobs cimport (
-    Frames, LogprobRows, chat_entry, completion_entry, completion_first, context_add, logprobs_id, logprobs_parse, prompt_logprobs_put,
+    Frames, LogprobRows, chat_entry, completion_entry, completion_first, context_add, logprobs_id, prompt_logprobs_put,
 )
 from fastfront._speedups.msgpack cimport (
-    MP_INT, MP_NIL, MP_STR, Cursor, mp_array, mp_float, mp_int, mp_map, mp_nil, mp_peek, mp_skip, mp_str, mpw_array, mpw_str,
+    MP_INT, Cursor, mp_array, mp_float, mp_int, mp_nil, mp_peek, mp_skip, mpw_array, mpw_str,
+)
+from fastfront._speedups.output cimport (
+    ERROR_ENGINE_DEAD, ERROR_INTERNAL, FINISH_ERROR, FINISH_NONE, FINISH_STOP, REASON_REPETITION, REASON_STRING, REASON_TOKEN,
+    Output, output_read,
 )
 from fastfront._speedups.sse cimport json_body, sse_delta, sse_end, sse_role
 from fastfront._speedups.stop_matcher cimport StopHit, stops_feed
+from fastfront._speedups.stream_table cimport StreamTable, put_hex8
 from fastfront._speedups.vocabulary cimport Vocabulary
 
 
@@ -41,18 +43,6 @@ cdef enum EventKind:
     EVENT_FAIL          # the call failed; `at` is its ErrorCode
     EVENT_PIECE         # text of one choice for a call's sink
     EVENT_LAST_PIECE    # the same, and all choices have finished
-
-
-cdef enum:
-    SUFFIX = 16         # hex digits of slot and generation at the end of a wire id
-    OUTPUT_ERROR = 18   # place of the `error` map in an output (vLLM 0.33)
-
-
-cpdef enum ErrorCode:
-    ERROR_INTERNAL = 0          # the engine finished the request with an error, or its output could not be read
-    ERROR_VALIDATION = 1        # the engine refused the request as invalid
-    ERROR_PAUSED = 2            # the engine is paused; the request may be tried again
-    ERROR_ENGINE_DEAD = 3       # the engine has gone
 
 
 cdef struct Piece:              # of EVENT_PIECE: what its choice was like then; text at `at`, then ids, then logprobs
@@ -87,46 +77,13 @@ cdef inline double monotonic() noexcept nogil:
     return t.tv_sec + t.tv_nsec * 1e-9
 
 
-cdef inline int hex_value(unsigned char c) noexcept nogil:
-    if c'0' <= c <= c'9':
-        return c - c'0'
-    if c'a' <= c <= c'f':
-        return c - c'a' + 10
-    return -1
-
-
-cdef bint parse_hex8(const char *s, uint32_t *v) noexcept nogil:
-    cdef uint32_t x = 0
-    cdef int i, d
-    for i in range(8):
-        d = hex_value(<unsigned char>s[i])
-        if d < 0:
-            return False
-        x = (x << 4) | <uint32_t>d
-    v[0] = x
-    return True
-
-
-cdef int put_hex8(Buf *b, uint32_t v) noexcept nogil:
-    cdef char digits[8]
-    cdef int i
-    for i in range(8):
-        digits[7 - i] = b"0123456789abcdef"[(v >> (4 * i)) & 15]
-    return buf_put(b, digits, 8)
-
-
-cdef class Pump:
+cdef class Pump(StreamTable):
     """Streams of one lane. `fail_body(code, message)` gives (status, headers, body) of a failed answer, `fail_event(code,
     message)` the last bytes of a failed stream; `sse_headers` and `json_headers` are lists of (name, value) pairs."""
     cdef Vocabulary vocabulary
-    cdef Choice **table                 # n_slots places; NULL: free
-    cdef uint32_t *generations          # of every slot, counted up when it is freed
-    cdef uint32_t *free_slots
-    cdef uint32_t n_slots, n_free
     cdef Event *events
     cdef size_t n_events, cap_events
     cdef Buf out                        # bytes of the events of the message at hand
-    cdef Buf abort_ids                  # requests the engines must stop: uint16 engine, uint32 length, id; and so on
     cdef Buf scratch                    # text of one token, for logprob entries
     cdef Frames frames                  # what follows the message at hand; borrowed from feed's arguments
     cdef Buf fail_message               # of the newest EVENT_FAIL, UTF-8
@@ -139,16 +96,11 @@ cdef class Pump:
     cdef readonly uint64_t malformed    # outputs that could not be read; their requests failed
     cdef readonly uint64_t prompt_tokens
     cdef readonly uint64_t requests[5]  # finished choices by Finish
-    cdef readonly uint32_t live         # choices attached now
     cdef list gone                      # calls given up while a message's events are sent
     cdef readonly list errors           # exceptions of calls' Python; the lane logs and empties it
-    cdef readonly list finished_engines # engine index of every choice detached by feed/cancel/fail; the lane empties it
-    cdef uint16_t *detached             # the same, while the GIL is not held
-    cdef size_t n_detached, cap_detached
 
     def __cinit__(self):
         buf_init(&self.out)
-        buf_init(&self.abort_ids)
         buf_init(&self.fail_message)
         buf_init(&self.scratch)
 
@@ -158,79 +110,16 @@ cdef class Pump:
         self.fail_event = fail_event
         self.sse_headers = sse_headers
         self.json_headers = json_headers
-        self.finished_engines = []
         self.gone = []
         self.errors = []
 
     def __dealloc__(self):
-        cdef uint32_t i
-        for i in range(self.n_slots):
-            if self.table[i] != NULL:
-                self.table[i].attached = False
-        free(self.table)
-        free(self.generations)
-        free(self.free_slots)
         free(self.events)
-        free(self.detached)
         buf_free(&self.out)
-        buf_free(&self.abort_ids)
         buf_free(&self.fail_message)
         buf_free(&self.scratch)
         free(self.frames.data)
         free(self.frames.size)
-
-    # ---- table -------------------------------------------------------------------------------------------------------
-
-    cdef int grow(self) except -1:
-        cdef uint32_t n = self.n_slots * 2 if self.n_slots else 256, i
-        cdef void *p
-        p = realloc(self.table, n * sizeof(Choice *))
-        if p == NULL:
-            raise MemoryError
-        self.table = <Choice **>p
-        p = realloc(self.generations, n * sizeof(uint32_t))
-        if p == NULL:
-            raise MemoryError
-        self.generations = <uint32_t *>p
-        p = realloc(self.free_slots, n * sizeof(uint32_t))
-        if p == NULL:
-            raise MemoryError
-        self.free_slots = <uint32_t *>p
-        for i in range(n - 1, self.n_slots - 1 if self.n_slots else -1, -1):
-            self.table[i] = NULL
-            self.generations[i] = 1
-            self.free_slots[self.n_free] = i
-            self.n_free += 1
-        self.n_slots = n
-        return 0
-
-    cdef int detach(self, Choice *ch) noexcept nogil:
-        """Takes a choice out of the table. Every slot's place in `detached` was reserved by attach."""
-        if not ch.attached:
-            return 0
-        ch.attached = False
-        self.table[ch.slot] = NULL
-        self.generations[ch.slot] += 1
-        self.free_slots[self.n_free] = ch.slot
-        self.n_free += 1
-        self.live -= 1
-        self.detached[self.n_detached] = ch.engine
-        self.n_detached += 1
-        return 0
-
-    cdef Choice *find(self, const char *id, uint32_t n) noexcept nogil:
-        cdef uint32_t slot, generation
-        if n < SUFFIX or not parse_hex8(id + n - 16, &slot) or not parse_hex8(id + n - 8, &generation):
-            return NULL
-        if slot >= self.n_slots or self.table[slot] == NULL or self.generations[slot] != generation:
-            return NULL
-        return self.table[slot]
-
-    cdef int abort(self, const Choice *ch) noexcept nogil:
-        cdef uint32_t n = <uint32_t>ch.wire_id.len
-        cdef int r = buf_put(&self.abort_ids, <const char *>&ch.engine, 2)
-        r |= buf_put(&self.abort_ids, <const char *>&n, 4)
-        return r | buf_put(&self.abort_ids, ch.wire_id.data, n)
 
     def attach(self, Call call not None):
         """Takes the call into the table. Returns [(engine index, ADD payload)] for the wire, one per choice."""
@@ -239,27 +128,14 @@ cdef class Pump:
         cdef uint32_t i
         cdef Buf message
         cdef list adds = []
-        cdef void *p
         if c.ended or c.choices == NULL:
             raise ValueError("the call has ended")
-        while self.n_free < c.n_choices:
-            self.grow()
-        if self.n_detached + self.live + c.n_choices > self.cap_detached:
-            self.cap_detached = 2 * (self.n_detached + self.live + c.n_choices) + 256
-            p = realloc(self.detached, self.cap_detached * sizeof(uint16_t))
-            if p == NULL:
-                raise MemoryError
-            self.detached = <uint16_t *>p
+        self.reserve(c.n_choices)
         Py_INCREF(call)
         c.sent_at = monotonic()
         for i in range(c.n_choices):
             ch = &c.choices[i]
-            self.n_free -= 1
-            ch.slot = self.free_slots[self.n_free]
-            ch.generation = self.generations[ch.slot]
-            ch.attached = True
-            self.table[ch.slot] = ch
-            self.live += 1
+            self.enter(ch)
             if c.n_choices > 1:
                 buf_int(&ch.wire_id, i)
                 buf_byte(&ch.wire_id, c'_')
@@ -468,103 +344,45 @@ cdef class Pump:
         ch.logprobs.len = 0
         return 0
 
-    cdef int read_error(self, Cursor *c, size_t *code) noexcept nogil:
-        """The `error` map of an output: sets the code and fail_message. -1 if it is not such a map."""
-        cdef uint32_t pairs, n, m, k
-        cdef const char *key
-        cdef const char *value
-        if mp_map(c, &pairs) < 0:
-            return -1
-        for k in range(pairs):
-            if mp_str(c, &key, &n) < 0:
-                return -1
-            if mp_peek(c) != MP_STR:
-                if mp_skip(c, 1) < 0:
-                    return -1
-                continue
-            if mp_str(c, &value, &m) < 0:
-                return -1
-            if n == 4 and memcmp(key, b"code", 4) == 0:
-                if m == 16 and memcmp(value, b"validation_error", 16) == 0:
-                    code[0] = ERROR_VALIDATION
-                elif m == 13 and memcmp(value, b"engine_paused", 13) == 0:
-                    code[0] = ERROR_PAUSED
-            elif n == 7 and memcmp(key, b"message", 7) == 0:
-                self.fail_message.len = 0
-                if buf_put(&self.fail_message, value, m) < 0:
-                    return -1
-        return 0
-
-    cdef int take_output(self, Cursor *o) noexcept nogil:
-        """One EngineCoreOutput. 0, -1: memory, -2: the output itself is malformed (its request, if known, has failed)."""
-        cdef uint32_t n, n_ids, id_len, k
-        cdef const char *id
-        cdef const char *reason
-        cdef Cursor ids
+    cdef int take_output(self, Cursor *cursor) noexcept nogil:
+        """One EngineCoreOutput. 0, -1: memory, -2: it is malformed (its request, if known, has failed)."""
+        cdef Output o
         cdef Choice *ch
         cdef CallC *c
-        cdef int64_t v
-        cdef int64_t finish = FINISH_NONE, stop_token = -1
-        cdef int stop_kind = REASON_NULL, hit
-        cdef size_t code = ERROR_INTERNAL
-        cdef LogprobRows rows, prompt_rows
-        cdef bint has_rows = False
-        if mp_array(o, &n) < 0 or n < 2 or mp_str(o, &id, &id_len) < 0:
+        cdef int hit
+        cdef int r = output_read(cursor, &self.frames, &o)
+        if o.id == NULL:
             return -2
-        ch = self.find(id, id_len)
+        ch = self.find(o.id, o.id_len)
         if ch == NULL:
             return 0
         c = ch.call
-        if mp_array(o, &n_ids) < 0:
+        if r < 0:
             return self.fail(c, ERROR_INTERNAL) | -2
-        ids = o[0]
-        if mp_skip(o, n_ids) < 0:
-            return self.fail(c, ERROR_INTERNAL) | -2
-        if n > 5:
-            if c.wants_logprobs and mp_peek(o) != MP_NIL:
-                if logprobs_parse(o, &self.frames, &rows) < 0:
-                    return self.fail(c, ERROR_INTERNAL) | -2
-                has_rows = True
-            elif mp_skip(o, 1) < 0:
-                return self.fail(c, ERROR_INTERNAL) | -2
-            if mp_peek(o) != MP_NIL and logprobs_parse(o, &self.frames, &prompt_rows) == 0:
-                if self.take_prompt_logprobs(c, ch, &prompt_rows) < 0:
-                    return -1
-            elif mp_peek(o) != MP_NIL or not mp_nil(o):
-                return self.fail(c, ERROR_INTERNAL) | -2
-            if mp_skip(o, 1) < 0 or (not mp_nil(o) and (mp_int(o, &finish) < 0 or finish < 0 or finish > FINISH_REPETITION)):
-                return self.fail(c, ERROR_INTERNAL) | -2
-        if n > 6 and not mp_nil(o):
-            if mp_peek(o) == MP_INT and mp_int(o, &stop_token) == 0:
-                stop_kind = REASON_TOKEN
-            elif mp_str(o, &reason, &k) == 0:
-                stop_kind = REASON_REPETITION if finish == FINISH_REPETITION else REASON_NULL
-            else:
-                return self.fail(c, ERROR_INTERNAL) | -2
-        if finish == FINISH_ERROR:
+        if o.finish == FINISH_ERROR:
             self.fail_message.len = 0
-            if n > OUTPUT_ERROR and (mp_skip(o, OUTPUT_ERROR - 7) < 0 or (not mp_nil(o) and self.read_error(o, &code) < 0)):
-                code = ERROR_INTERNAL
             self.detach(ch)
-            return self.fail(c, code)
-        hit = self.take_tokens(c, ch, &ids, n_ids, <int>finish, &rows if has_rows else NULL)
+            return buf_put(&self.fail_message, o.message, o.message_len) | self.fail(c, o.code)
+        if o.has_prompt_logprobs and self.take_prompt_logprobs(c, ch, &o.prompt_logprobs) < 0:
+            return -1
+        hit = self.take_tokens(c, ch, &o.ids, o.n_ids, o.finish, &o.logprobs if o.has_logprobs and c.wants_logprobs else NULL)
         if hit < 0:
             if hit == -1:
                 return -1
             return self.fail(c, ERROR_INTERNAL) | -2
         if hit == 0:
-            ch.finish = <int>finish
-            ch.reason = <uint8_t>stop_kind
-            ch.stop_token = stop_token
-        if hit or finish != FINISH_NONE:
+            ch.finish = o.finish
+            ch.reason = <uint8_t>o.reason
+            ch.stop_token = o.stop_token
+        if hit or o.finish != FINISH_NONE:
             ch.finished = True
             c.remaining -= 1
             c.completion_tokens += ch.completion_tokens
             self.requests[ch.finish] += 1
-            if finish == FINISH_NONE and self.abort(ch) < 0:
+            if o.finish == FINISH_NONE and self.abort(ch) < 0:
                 return -1
             self.detach(ch)
-        elif n_ids == 0:
+        elif o.n_ids == 0:
             return 0
         return self.answer(c, ch)
 
@@ -769,11 +587,7 @@ cdef class Pump:
         if over is not None:
             for call in over:
                 self.finish_call(call)
-        if self.n_detached:
-            for i in range(self.n_detached):
-                self.finished_engines.append(self.detached[i])
-            self.n_detached = 0
-        return 0
+        return self.settle_detached()
 
     cdef int take_piece(self, Call call, Event *e) except -1:
         """Gives a piece to the call's sink and sends what it makes of it."""
@@ -862,28 +676,3 @@ cdef class Pump:
                 failed += 1
         self.flush()
         return failed
-
-    def take_aborts(self):
-        """[(engine index, ABORT payload)] for requests that engines must stop, each given once."""
-        cdef size_t at = 0
-        cdef uint16_t engine
-        cdef uint32_t n
-        cdef Buf message
-        cdef dict by_engine = {}
-        cdef list out = [], ids
-        if self.abort_ids.len == 0:
-            return out
-        while at < self.abort_ids.len:
-            memcpy(&engine, self.abort_ids.data + at, 2)
-            memcpy(&n, self.abort_ids.data + at + 2, 4)
-            by_engine.setdefault(engine, []).append(PyBytes_FromStringAndSize(self.abort_ids.data + at + 6, n))
-            at += 6 + n
-        self.abort_ids.len = 0
-        for key, ids in by_engine.items():
-            buf_init(&message)
-            mpw_array(&message, <uint32_t>len(ids))
-            for id in ids:
-                mpw_str(&message, <bytes>id, <uint32_t>len(<bytes>id))
-            out.append((key, PyBytes_FromStringAndSize(message.data, message.len)))
-            buf_free(&message)
-        return out

@@ -4,12 +4,12 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport strlen
 
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_int, buf_put
-from fastfront._speedups.call cimport (
-    FINISH_ABORT, FINISH_ERROR, FINISH_LENGTH, FINISH_REPETITION, FINISH_STOP, REASON_NULL, REASON_REPETITION, REASON_STRING,
-    REASON_TOKEN, CallC, Choice,
-)
+from fastfront._speedups.call cimport CallC, Choice
 from fastfront._speedups.json_escape cimport json_escape
 from fastfront._speedups.logprobs cimport completion_clear, completion_put
+from fastfront._speedups.output cimport (
+    FINISH_ABORT, FINISH_ERROR, FINISH_LENGTH, FINISH_REPETITION, FINISH_STOP, REASON_REPETITION, REASON_STRING, REASON_TOKEN,
+)
 
 
 cdef inline int lit(Buf *b, const char *s) noexcept nogil:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastfront._speedups.msgpack import packb, unpackb
-from fastfront._speedups.pump import EngineMessageError, ErrorCode
+from fastfront._speedups.output import ErrorCode
+from fastfront._speedups.pump import EngineMessageError
 from tests.native.conftest import Model, load
 from tests.native.pumping import Client, Rig
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastfront._speedups.pump import ErrorCode
+from fastfront._speedups.output import ErrorCode
 from tests.native.conftest import Model
 from tests.native.pumping import JSON, Client, Rig
 

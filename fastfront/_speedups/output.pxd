@@ -1,0 +1,48 @@
+"""One EngineCoreOutput of the wire as plain data: checked, borrowed from its message, no state."""
+from libc.stdint cimport int64_t, uint32_t
+from fastfront._speedups.logprobs cimport Frames, LogprobRows
+from fastfront._speedups.msgpack cimport Cursor
+
+
+cdef enum Finish:               # the wire's finish_reason values
+    FINISH_NONE = -1
+    FINISH_STOP = 0
+    FINISH_LENGTH = 1
+    FINISH_ABORT = 2
+    FINISH_ERROR = 3
+    FINISH_REPETITION = 4
+
+
+cdef enum StopReason:           # what `stop_reason` of a choice shows
+    REASON_NULL = 0
+    REASON_TOKEN = 1            # a stop token's id
+    REASON_STRING = 2           # a stop string (never from the wire: the frontend matches those)
+    REASON_REPETITION = 3       # "repetition_detected"
+
+
+cpdef enum ErrorCode:
+    ERROR_INTERNAL = 0          # the engine finished the request with an error, or its output could not be read
+    ERROR_VALIDATION = 1        # the engine refused the request as invalid
+    ERROR_PAUSED = 2            # the engine is paused; the request may be tried again
+    ERROR_ENGINE_DEAD = 3       # the engine has gone
+
+
+cdef struct Output:
+    const char *id              # the request's, not checked to be UTF-8
+    uint32_t id_len
+    Cursor ids                  # the new token ids, n_ids values, each whole but not checked to be integers
+    uint32_t n_ids
+    bint has_logprobs
+    LogprobRows logprobs
+    bint has_prompt_logprobs
+    LogprobRows prompt_logprobs
+    int finish                  # Finish
+    int reason                  # StopReason
+    int64_t stop_token          # of REASON_TOKEN
+    int code                    # ErrorCode, with FINISH_ERROR
+    const char *message         # of the error, NULL: none
+    uint32_t message_len
+
+
+# Reads an output whose bytes are exactly `c`'s. 0, or -1 if it is malformed; `id` is NULL if not even that could be read.
+cdef int output_read(Cursor *c, const Frames *frames, Output *o) noexcept nogil

@@ -1,0 +1,4 @@
+class StreamTable:
+    live: int
+    finished_engines: list[int]
+    def take_aborts(self) -> list[tuple[int, bytes]]: ...
