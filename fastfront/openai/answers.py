@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fastfront.openai.reading import Reading
 from fastfront.openai.reasoning.prompt import Start
 from fastfront.openai.tools.choice import Plan
-from fastfront.openai.tools.deltas import Delta, Message
+from fastfront.openai.tools.deltas import Content, Delta, Message
 from fastfront.openai.tools.message import MessageParser
 
 CUT_SHORT = ("length", "abort")
@@ -23,6 +24,9 @@ class Answer:
 
     def feed(self, text: str, finish: str | None) -> list[Delta]:
         """For streams: what the next text settles, and with `finish` what is left."""
+        if self._plan is None:
+            self.finish = finish
+            return [Content(text)] if text else []
         deltas = self._parser.feed(text) if text else []
         if finish is not None:
             deltas += self._parser.finish(finish in CUT_SHORT)
@@ -48,3 +52,8 @@ class Answer:
 
     def _finished(self, finish: str) -> None:
         self.finish = finish if self._plan is None else self._plan.finish_reason(finish, self.called)
+
+
+def answer_of(reading: Reading | None) -> Answer:
+    """An answer that is read so; None: its text is content."""
+    return Answer() if reading is None else Answer(reading.plan, reading.start)

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter
 
 from fastfront.errors import bad_value
 from fastfront.openai.bodies import BodyReader, Header, require_json
-from fastfront.openai.chat import prepare_chat_fields
+from fastfront.openai.chat import prepare_reading, with_chat_sink
 from fastfront.openai.checks import check_chat
 from fastfront.openai.fields import ChatBody
 from fastfront.openai.serving import Serving
@@ -47,5 +47,9 @@ def prepare_batch(body: bytes, header: Header, serving: Serving) -> PreparedCall
     most = serving.limits.max_completion_prompts
     if len(fields["messages"]) > most:
         raise bad_value(f"A batch can have at most {most} conversations, not {len(fields['messages'])}.", "messages")
-    calls = [prepare_chat_fields({**fields, "messages": chat}, header, serving) for chat in fields["messages"]]
+    pairs = [prepare_reading({**fields, "messages": chat}, header, serving) for chat in fields["messages"]]
+    calls = [call for call, _ in pairs]
+    readings = [reading for _, reading in pairs if reading is not None]
+    if readings:
+        return with_chat_sink(calls, readings, fields, serving)
     return dataclasses.replace(calls[0], prompts=[prompt for call in calls for prompt in call.prompts])

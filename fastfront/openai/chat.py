@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -20,14 +21,17 @@ from fastfront.openai.calls import (
     stop_strings,
     usage_flags,
 )
+from fastfront.openai.chat_sink import ChatSink
 from fastfront.openai.checks import check_chat, refuse_unserved
 from fastfront.openai.fields import ChatBody
 from fastfront.openai.logprobs import FIELDS, NOTHING, chat_logprobs, put_on_wire
 from fastfront.openai.message_errors import message_error
 from fastfront.openai.prompts import encode_prompt, require_output_fits, require_vocabulary, tokens_left
+from fastfront.openai.reading import Reading
 from fastfront.openai.sampling import sampling_map
 from fastfront.openai.serving import Serving
-from fastfront.openai.structured import put_structure
+from fastfront.openai.structured import put_structure, structured_map
+from fastfront.openai.tools.choice import Plan
 from fastfront.render.messages import Message, MessageTypeError
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 
@@ -53,12 +57,39 @@ def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
 
 
 def prepare_chat_fields(fields: Mapping[str, Any], header: Header, serving: Serving) -> PreparedCall:
-    """The same from fields that are already read and checked, for other APIs that end as a chat. Raises ApiError."""
+    """The same from fields that are already read and checked. Raises ApiError."""
+    prepared, reading = prepare_reading(fields, header, serving)
+    return prepared if reading is None else with_chat_sink([prepared], [reading], fields, serving)
+
+
+def with_chat_sink(
+    calls: Sequence[PreparedCall], readings: Sequence[Reading], fields: Mapping[str, Any], serving: Serving
+) -> PreparedCall:
+    """One call of the prompts of all, whose answers are read."""
+    shows_ids = bool(fields.get("return_token_ids"))
+    call = dataclasses.replace(
+        calls[0],
+        prompts=[prompt for call in calls for prompt in call.prompts],
+        return_token_ids=shows_ids or serving.parsers.reasoning is not None,
+    )
+    hides = fields.get("include_reasoning") is False and serving.parsers.reasoning is not None
+    call.sink = ChatSink(call, readings, serving.fingerprint, shows_ids=shows_ids, hides_details=hides)
+    return call
+
+
+def prepare_reading(
+    fields: Mapping[str, Any], header: Header, serving: Serving
+) -> tuple[PreparedCall, Reading | None]:
+    """For other APIs that end as a chat: from fields that are already read and checked to a call without a sink.
+
+    Besides, how its answers are read; None for text as it is, which needs no sink in a chat. Raises ApiError.
+    """
     require_model(fields, serving)
     stop = stop_strings(fields, serving)
     if not fields.keys() <= _PLAIN:
         refuse_unserved(fields)
     get = fields.get
+    plan = _plan(fields, serving)
     requested, param = get("max_completion_tokens"), "max_completion_tokens"
     if requested is None:
         requested, param = get("max_tokens"), "max_tokens"
@@ -79,12 +110,16 @@ def prepare_chat_fields(fields: Mapping[str, Any], header: Header, serving: Serv
     wanted = NOTHING if FIELDS.isdisjoint(fields) else chat_logprobs(fields, serving)
     if wanted is not NOTHING:
         put_on_wire(wanted, sampling)
-    put_structure(fields, serving.structured, sampling)
+    forced = None if plan is None else plan.constraint()
+    if forced is None:
+        put_structure(fields, serving.structured, sampling)
+    else:
+        sampling["structured_outputs"] = structured_map(forced, serving.structured)
     require_vocabulary(ids, serving)
     role = serving.response_role if get("add_generation_prompt", True) else conversation[-1]["role"]
     stream = bool(get("stream"))
     include_usage, continuous_usage = usage_flags(fields, serving)
-    return PreparedCall(
+    prepared = PreparedCall(
         kind="chat",
         external_id="chatcmpl-" + request_id(fields, header),
         created=int(time.time()),
@@ -100,7 +135,7 @@ def prepare_chat_fields(fields: Mapping[str, Any], header: Header, serving: Serv
         stop=stop,
         include_stop_str_in_output=get("include_stop_str_in_output", False),
         min_tokens=get("min_tokens", 0),
-        skip_special_tokens=get("skip_special_tokens", True),
+        skip_special_tokens=get("skip_special_tokens", True) and not (plan is not None and plan.keeps_special_tokens),
         logprobs=wanted.sample,
         prompt_logprobs=wanted.prompt,
         tokens_as_ids=bool(get("return_tokens_as_token_ids")),
@@ -110,6 +145,18 @@ def prepare_chat_fields(fields: Mapping[str, Any], header: Header, serving: Serv
         cache_salt=get("cache_salt"),
         data_parallel_rank=rank_of(header, serving),
     )
+    if plan is None:
+        return prepared, None
+    return prepared, Reading(plan, plan.start(text), serving.tokenizer, serving.special_ids)
+
+
+def _plan(fields: Mapping[str, Any], serving: Serving) -> Plan | None:
+    """How the answers are read. Raises ApiError for a tool choice that the server cannot serve."""
+    parsers = serving.parsers
+    if parsers.tools is None and parsers.reasoning is None and not fields.get("tools"):
+        return None
+    kwargs = serving.chat.all_kwargs(None if _TEMPLATE_FIELDS.isdisjoint(fields) else _template_kwargs(fields))
+    return parsers.plan(fields, kwargs, bool(fields.get("stream")))
 
 
 def render_chat(fields: Mapping[str, Any], serving: Serving) -> tuple[list[Message], str]:
@@ -131,6 +178,8 @@ def render_chat(fields: Mapping[str, Any], serving: Serving) -> tuple[list[Messa
         raise message_error(fields["messages"]) from None
     own = None if _TEMPLATE_FIELDS.isdisjoint(fields) else _template_kwargs(fields)
     extra = chat.kwargs(template, own)
+    if serving.hides_unused_tools and get("tool_choice") == "none":
+        tools = None
     shown_tools = [_shown_tool(tool) for tool in tools] if tools else None
     generation_prompt = get("add_generation_prompt", True)
     if not get("continue_final_message"):

@@ -162,10 +162,6 @@ def refuse_unserved(body: Body) -> None:
         if neutral is not None and value is not False and value not in neutral:
             raise _unserved(name)
     _refuse_removed(body)
-    if body.get("tools") and body.get("tool_choice", "auto") not in ("none", None):
-        if body.get("tool_choice", "auto") == "auto":
-            raise ApiError('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
-        raise _unserved("tool_choice")
     if body.get("skip_special_tokens") is False and body.get("spaces_between_special_tokens") is False:
         raise _unserved("spaces_between_special_tokens", " = false")
     for name in ("mm_processor_kwargs", "media_io_kwargs"):

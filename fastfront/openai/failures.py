@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastfront.errors import ApiError
+import json
+
+from fastfront.errors import ApiError, error_object
 
 _FAILURES: dict[int, tuple[int, str, str]] = {  # pump ErrorCode -> status, type, message when the engine gave none
     0: (500, "InternalServerError", "Internal server error"),
@@ -16,3 +18,10 @@ def engine_failure(code: int, message: str) -> ApiError:
     """The error of a pump ErrorCode, in the engine's own words if it has any."""
     status, kind, text = _FAILURES[code]
     return ApiError(message or text, status=status, kind=kind)
+
+
+def failure_event(code: int, message: str) -> bytes:
+    """The last bytes of a chat's or completion's stream that failed after its head was sent."""
+    error = engine_failure(code, message)
+    data = error_object(error.message, error.status, error.kind)
+    return f"data: {json.dumps(data)}\n\ndata: [DONE]\n\n".encode()

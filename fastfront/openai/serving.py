@@ -11,7 +11,10 @@ from typing import Any
 
 from fastfront.config import Limits, ServeConfig, StructuredOptions
 from fastfront.errors import SetupError
+from fastfront.openai.fingerprint import fingerprint
 from fastfront.openai.sampling import SamplingDefaults, StopTokens, sampling_defaults
+from fastfront.openai.tools.choice import Parsers
+from fastfront.openai.tools.setup import build_parsers
 from fastfront.render.chat import ChatRenderer
 from fastfront.render.model_info import ModelInfo, load_model_info, read_json
 from fastfront.render.segments import SegmentEncoder
@@ -47,6 +50,10 @@ class Serving:
     limits: Limits
     structured: StructuredOptions
     any_model_name: bool                        # names that are not served mean the first one
+    fingerprint: str
+    parsers: Parsers
+    hides_unused_tools: bool                    # templates get no tools when none may be called
+    special_ids: frozenset[int]                 # of tokens that the tokenizer calls special
 
     def with_engine_limits(self, max_model_len: int) -> Serving:
         """The same with the length an engine announced, if that is smaller than what was known."""
@@ -93,6 +100,10 @@ def build_serving(config: ServeConfig) -> Serving:
         limits=config.limits,
         structured=config.structured,
         any_model_name=config.any_model_name,
+        fingerprint=fingerprint(config),
+        parsers=build_parsers(config.parsers, config.model_path, chat.sources()),
+        hides_unused_tools=config.parsers.hides_unused_tools,
+        special_ids=tokenizer.special_ids(),
     )
 
 

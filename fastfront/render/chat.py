@@ -85,7 +85,11 @@ class ChatRenderer:
         """The names the template gets besides the usual ones: the server's defaults under the request's own."""
         if not own and not self._default_kwargs:
             return None
-        return template.accepted({**self._default_kwargs, **(own or {})})
+        return template.accepted(self.all_kwargs(own))
+
+    def all_kwargs(self, own: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The same with those that no template knows."""
+        return {**self._default_kwargs, **(own or {})}
 
     def _request_template(self, source: str) -> ChatTemplate:
         with self._lock:

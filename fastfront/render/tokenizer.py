@@ -54,6 +54,10 @@ class TextTokenizer:
         """The vocabulary's own spelling of each id, "" for an id without a token."""
         return [self._tokenizer.id_to_token(i) or "" for i in ids]
 
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the tokens that tokenizer.json calls special."""
+        return frozenset(i for i, token in self._tokenizer.get_added_tokens_decoder().items() if token.special)
+
     @cached_property
     def max_chars_per_token(self) -> int:
         """Length of the longest token: no text of more than this many characters per token can be short enough."""

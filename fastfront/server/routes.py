@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-from fastfront.errors import error_object
 from fastfront.metrics.registry import Metrics
 from fastfront.openai.chat import prepare_chat
 from fastfront.openai.completions import prepare_completion
@@ -92,10 +89,3 @@ def failure_answer(code: int, message: str) -> tuple[int, list[tuple[str, str]],
     """Status, headers and body of a request that failed in the engine before anything was sent."""
     error = engine_failure(code, message)
     return error.status, JSON_HEADERS, error.body()
-
-
-def failure_event(code: int, message: str) -> bytes:
-    """The last bytes of a stream that failed after its head was sent."""
-    error = engine_failure(code, message)
-    data = error_object(error.message, error.status, error.kind)
-    return f"data: {json.dumps(data)}\n\ndata: [DONE]\n\n".encode()

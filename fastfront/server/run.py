@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
-import importlib.metadata
 import logging
 import os
 import resource
@@ -32,6 +30,7 @@ from fastfront.errors import EngineError, FastfrontError, SetupError
 from fastfront.metrics.gc_watch import GcWatch
 from fastfront.metrics.registry import EngineStats, Metrics, ServingCollector
 from fastfront.metrics.stats_log import Counts, StatsLog, counts
+from fastfront.openai.failures import failure_event
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.server.access import AccessLog
 from fastfront.server.app import App
@@ -44,7 +43,7 @@ from fastfront.server.health import Health
 from fastfront.server.http import HttpServer, bind_socket
 from fastfront.server.logs import configure_logging
 from fastfront.server.request_log import RequestLog
-from fastfront.server.routes import Routes, failure_answer, failure_event
+from fastfront.server.routes import Routes, failure_answer
 from fastfront.streams.connections import Connections
 from fastfront.streams.dispatcher import Dispatcher
 
@@ -164,7 +163,7 @@ class Server:
     def _start_http(self, sock: socket.socket, serving: Serving, vocabulary: Vocabulary) -> HttpServer:
         config = self._config
         request_log = RequestLog(serving.tokenizer.decode, config.log.max_prompt_chars) if config.log.requests else None
-        dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, Connections(), fingerprint(config), request_log)
+        dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, Connections(), serving.fingerprint, request_log)
         if config.log.access:
             self._access_log = AccessLog(config.log.access_skips)
             self._access_log.start()
@@ -284,13 +283,6 @@ def describe_socket(sock: socket.socket) -> str:
         return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def fingerprint(config: ServeConfig) -> str:
-    """`system_fingerprint` of this server's answers: the same for the same version, model and layout."""
-    version = importlib.metadata.version("fastfront")
-    what = f"{config.model} {config.data_parallel_size} {config.tensor_parallel_size} {config.dtype}"
-    return f"fastfront-{version}-{hashlib.sha256(what.encode()).hexdigest()[:8]}"
 
 
 def connection_limit(wanted: int) -> int:

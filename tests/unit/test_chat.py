@@ -289,7 +289,7 @@ def test_tools_are_shown_to_the_template_when_none_shall_be_called(tmp_path: Pat
     [
         ({"tools": []}, "tools", "must not be an empty array"),
         ({"tools": [TOOL]}, None, "--enable-auto-tool-choice"),
-        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice", "not supported"),
+        ({"tools": [TOOL], "tool_choice": "required"}, None, "--tool-call-parser"),
         ({"tool_choice": "auto"}, "tool_choice", "`tools` must be set"),
         ({"tool_choice": "required"}, "tool_choice", "`tools` must be set"),
         ({"tools": [TOOL], "tool_choice": "sometimes"}, "tool_choice", "Invalid value"),

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fastfront.errors import ApiError, EngineDeadError
-from fastfront.openai.answers import Answer
+from fastfront.openai.answers import answer_of
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import require_model
-from fastfront.openai.chat import prepare_chat_fields, render_chat
+from fastfront.openai.chat import prepare_reading, render_chat
 from fastfront.openai.checks import check_chat
 from fastfront.openai.events import compact
 from fastfront.openai.messages.convert import chat_fields
@@ -49,9 +49,9 @@ def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCa
         require_output_fits(fields["max_tokens"], "max_tokens", serving.max_model_len)
         chat = chat_fields(fields)
         check_chat(chat)
-        prepared = prepare_chat_fields(chat, header, serving)
+        prepared, reading = prepare_reading(chat, header, serving)
     length = len(prepared.prompts[0].token_ids)
-    sink = MessageSink(prepared.external_id, prepared.model, length, prepared.stream, Answer())
+    sink = MessageSink(prepared.external_id, prepared.model, length, prepared.stream, answer_of(reading))
     return dataclasses.replace(prepared, sink=sink)
 
 

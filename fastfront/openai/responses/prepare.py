@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fastfront.errors import ApiError, bad_value
-from fastfront.openai.answers import Answer
+from fastfront.openai.answers import answer_of
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import require_model
-from fastfront.openai.chat import prepare_chat_fields
+from fastfront.openai.chat import prepare_reading
 from fastfront.openai.checks import check_chat
 from fastfront.openai.events import compact
 from fastfront.openai.prompts import require_output_fits
@@ -51,14 +51,15 @@ def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedC
         require_output_fits(most, "max_output_tokens", serving.max_model_len)
     chat = chat_fields(fields)
     check_chat(chat)
-    prepared = prepare_chat_fields(chat, header, serving)
+    prepared, reading = prepare_reading(chat, header, serving)
     frame = ResponseFrame(fields, prepared)
     try:
         compact(frame.response("in_progress", []))
     except (ValueError, RecursionError) as error:  # NaN, or a number too long to be written
         raise ApiError(f"The request holds what its answer could not repeat: {error}") from None
-    sink = ResponseSink(frame, prepared.stream, Answer(), wants_logprobs(fields))
-    return dataclasses.replace(prepared, sink=sink)
+    counter = None if reading is None else reading.counter()
+    sink = ResponseSink(frame, prepared.stream, answer_of(reading), wants_logprobs(fields), counter)
+    return dataclasses.replace(prepared, sink=sink, return_token_ids=counter is not None)
 
 
 def unknown_response(response_id: str, param: str = "response_id") -> ApiError:

@@ -19,7 +19,7 @@ from fastfront.openai.responses.objects import (
     reasoning_item,
     usage_object,
 )
-from fastfront.openai.tools.deltas import CallArguments, CallStart, Delta, Reasoning
+from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Reasoning
 from fastfront.streams.sink import Headers
 
 JSON_HEADERS: Headers = [("content-type", "application/json")]
@@ -110,6 +110,10 @@ class ResponseSink:
         return [self._event(f"response.{name}", {"response": response}) for name in ("created", "in_progress")]
 
     def _events(self, delta: Delta) -> list[bytes]:
+        if isinstance(delta, Content) and isinstance(self._item, MessageItem) and not self._logprobs:
+            data = self._item.text_delta(delta.text, len(self._done), self._number)
+            self._number += 1
+            return [data]
         kind: type[MessageItem | ReasoningItem | CallItem] = MessageItem
         if isinstance(delta, CallStart | CallArguments):
             kind = CallItem

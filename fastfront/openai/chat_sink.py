@@ -1,0 +1,283 @@
+"""Chat answers with tool calls and reasoning, in the same shapes as the native ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fastfront.openai.answers import Answer
+from fastfront.openai.events import compact
+from fastfront.openai.failures import engine_failure, failure_event
+from fastfront.openai.reading import Reading
+from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Message
+from fastfront.streams.prepared import PreparedCall
+from fastfront.streams.sink import Headers
+
+_JSON_HEADERS: Headers = [("content-type", "application/json")]
+_DONE = b"data: [DONE]\n\n"
+Object = dict[str, Any]
+
+
+class _Choice:
+    """One choice: what its text means, and what goes with it."""
+
+    __slots__ = ("answer", "counter", "forced", "ids", "logprobs", "stop_reason")
+
+    def __init__(self, reading: Reading) -> None:
+        self.answer = Answer(reading.plan, reading.start)
+        self.counter = reading.counter()
+        self.forced = reading.plan.choice in ("required", "named")
+        self.ids: list[bytes] = []                 # of whole answers, as are these
+        self.logprobs: list[bytes] = []
+        self.stop_reason: int | str | None = None
+
+    def count(self, token_ids: bytes) -> None:
+        if self.counter is not None and token_ids:
+            self.counter.add(map(int, token_ids.split(b",")))
+
+
+class ChatSink:
+    """One answer to a chat request: its body, or its chunks, in which a choice's text comes as its parser settles it.
+
+    `readings` has one for each prompt. `shows_ids` says whether the client asked for token ids: the pump must give them
+    in any case where reasoning is counted. `hides_details`: neither ids nor logprobs are shown.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedCall,
+        readings: Sequence[Reading],
+        fingerprint: str,
+        *,
+        shows_ids: bool = False,
+        hides_details: bool = False,
+    ) -> None:
+        self._stream = prepared.stream
+        self._choices = [_Choice(reading) for reading in readings for _ in range(prepared.n)]
+        self._counted = any(choice.counter is not None for choice in self._choices)
+        self._prompt_ids = [prompt.token_ids for prompt in prepared.prompts] if shows_ids else None
+        self._prompt_tokens = [len(prompt.token_ids) for prompt in prepared.prompts]
+        self._n = prepared.n
+        self._shows_ids = shows_ids and not hides_details
+        self._shows_logprobs = not hides_details
+        self._include_usage = prepared.include_usage
+        self._continuous = prepared.continuous_usage
+        self._role = prepared.role
+        self._echo = prepared.echo_content
+        self._fingerprint = fingerprint
+        kind = "chat.completion.chunk" if prepared.stream else "chat.completion"
+        head = {"id": prepared.external_id, "object": kind, "created": prepared.created, "model": prepared.model}
+        begin = b"data: " if prepared.stream else b""
+        self._head = b'%b%b,"choices":[' % (begin, compact(head)[:-1])
+        self._started = False
+
+    def add(
+        self,
+        index: int,
+        text: str,
+        token_ids: bytes,
+        logprobs: bytes,
+        finish: str | None,
+        stop_reason: int | str | None,
+        completion_tokens: int,
+    ) -> bytes:
+        choice = self._choices[index]
+        choice.count(token_ids)
+        if not self._shows_logprobs:
+            logprobs = b""
+        if not self._stream:
+            choice.answer.keep(text, finish)
+            if logprobs:
+                choice.logprobs.append(logprobs)
+            if self._shows_ids and token_ids:
+                choice.ids.append(token_ids)
+            choice.stop_reason = stop_reason
+            return b""
+        out = [] if self._started else self._opening()
+        shown = [compact(delta) for delta in delta_objects(choice.answer.feed(text, finish))]
+        if not shown and (finish is not None or logprobs or (self._shows_ids and token_ids)):
+            shown = [b"{}"]
+        for position, delta in enumerate(shown):
+            if position < len(shown) - 1:
+                out.append(self._chunk(index, delta, b"", b"", None, None, completion_tokens))
+            else:
+                reason = None if finish is None else choice.answer.finish
+                out.append(self._chunk(index, delta, token_ids, logprobs, reason, stop_reason, completion_tokens))
+        return b"".join(out)
+
+    def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
+        if not self._stream:
+            return self._body(prompt_tokens, completion_tokens)
+        if not self._include_usage:
+            return _DONE
+        usage = compact(self._usage(prompt_tokens, completion_tokens, self._choices))
+        name = compact(self._fingerprint)
+        return b'%b],"usage":%b,"system_fingerprint":%b}\n\n%b' % (self._head, usage, name, _DONE)
+
+    def failure_event(self, code: int, message: str) -> bytes:
+        return failure_event(code, message)
+
+    def failure_answer(self, code: int, message: str) -> tuple[int, Headers, bytes]:
+        error = engine_failure(code, message)
+        return error.status, _JSON_HEADERS, error.body()
+
+    # ---- streams
+
+    def _opening(self) -> list[bytes]:
+        """The role of every choice, and the text that they repeat."""
+        self._started = True
+        out = []
+        for index in range(len(self._choices)):
+            usage = self._choice_usage(index, 0)
+            ids = b"null" if self._prompt_ids is None else compact(self._prompt_ids[index // self._n])
+            out.append(
+                b'%b{"index":%d,"delta":%b,"logprobs":null,"finish_reason":null}],"prompt_token_ids":%b,"prompt_text":null%b}\n\n'
+                % (self._head, index, compact({"role": self._role, "content": ""}), ids, usage)
+            )
+            if self._echo:
+                out.append(
+                    b'%b{"index":%d,"delta":%b,"logprobs":null,"finish_reason":null}]%b}\n\n'
+                    % (self._head, index, compact({"content": self._echo}), usage)
+                )
+        return out
+
+    def _chunk(
+        self,
+        index: int,
+        delta: bytes,
+        token_ids: bytes,
+        logprobs: bytes,
+        finish: str | None,
+        stop_reason: int | str | None,
+        completion_tokens: int,
+    ) -> bytes:
+        last = fingerprint = b""
+        if finish is not None:
+            last = b',"stop_reason":%b' % compact(stop_reason)
+            if not self._include_usage:
+                fingerprint = b',"system_fingerprint":%b' % compact(self._fingerprint)
+        return b'%b{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b%b,"token_ids":%b}]%b%b}\n\n' % (
+            self._head,
+            index,
+            delta,
+            _logprobs_object(logprobs),
+            compact(finish),
+            last,
+            b"[%b]" % token_ids if self._shows_ids else b"null",
+            fingerprint,
+            self._choice_usage(index, completion_tokens),
+        )
+
+    def _choice_usage(self, index: int, completion_tokens: int) -> bytes:
+        if not self._continuous:
+            return b""
+        prompt = self._prompt_tokens[index // self._n]
+        return b',"usage":%b' % compact(self._usage(prompt, completion_tokens, self._choices[index : index + 1]))
+
+    # ---- whole answers
+
+    def _body(self, prompt_tokens: int, completion_tokens: int) -> bytes:
+        usage = {
+            **self._usage(prompt_tokens, completion_tokens),
+            "prompt_tokens_details": None,
+            "completion_tokens_details": self._details(self._choices),
+        }
+        after = {
+            "service_tier": None,
+            "system_fingerprint": self._fingerprint,
+            "usage": usage,
+            "prompt_logprobs": None,
+            "prompt_token_ids": None if self._prompt_ids is None else self._prompt_ids[0],
+            "prompt_text": None,
+            "kv_transfer_params": None,
+            "ec_transfer_params": None,
+            "metrics": None,
+        }
+        choices = b",".join(self._whole(index, choice) for index, choice in enumerate(self._choices))
+        return b"%b%b],%b" % (self._head, choices, compact(after)[1:])
+
+    def _whole(self, index: int, choice: _Choice) -> bytes:
+        message = message_object(self._role, self._echo, choice.answer.message(), choice.forced)
+        return (
+            b'{"index":%d,"message":%b,"logprobs":%b,"finish_reason":%b,"stop_reason":%b,"token_ids":%b,"routed_experts":null}'
+            % (
+                index,
+                compact(message),
+                _logprobs_object(b",".join(choice.logprobs)),
+                compact(choice.answer.finish),
+                compact(choice.stop_reason),
+                b"[%b]" % b",".join(choice.ids) if self._shows_ids else b"null",
+            )
+        )
+
+    # ---- usage
+
+    def _usage(self, prompt_tokens: int, completion_tokens: int, choices: Sequence[_Choice] = ()) -> Object:
+        """With details of these choices if there are any."""
+        usage: Object = {
+            "prompt_tokens": prompt_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "completion_tokens": completion_tokens,
+        }
+        if choices and (details := self._details(choices)) is not None:
+            usage["completion_tokens_details"] = details
+        return usage
+
+    def _details(self, choices: Sequence[_Choice]) -> Object | None:
+        if not self._counted:
+            return None
+        return {"reasoning_tokens": sum(choice.counter.count for choice in choices if choice.counter is not None)}
+
+
+def delta_objects(deltas: Iterable[Delta]) -> list[Object]:
+    """The deltas as chunks show them: neighbours as one, but no two calls in one, as many clients look at the first only."""
+    out: list[Object] = []
+    for delta in deltas:
+        last = out[-1] if out else None
+        if isinstance(delta, CallStart):
+            begun = {"id": delta.id, "type": "function", "index": delta.index, "function": {"name": delta.name}}
+            if last is None or "tool_calls" in last:
+                out.append({"content": None, "tool_calls": [begun]})
+            else:
+                last["tool_calls"] = [begun]
+        elif isinstance(delta, CallArguments):
+            call: Object = last["tool_calls"][0] if last is not None and "tool_calls" in last else {"index": -1}
+            if call["index"] != delta.index:
+                call = {"index": delta.index, "function": {}}
+                out.append({"content": None, "tool_calls": [call]})
+            function: Object = call["function"]
+            function["arguments"] = function.get("arguments", "") + delta.text
+        else:
+            key = "content" if isinstance(delta, Content) else "reasoning"
+            if last is None or "tool_calls" in last or (key == "reasoning" and "content" in last):
+                out.append({key: delta.text})
+            else:
+                last[key] = last.get(key, "") + delta.text
+    return out
+
+
+def message_object(role: str, echo: str, message: Message, forced: bool = False) -> Object:
+    """A whole answer as the message of a choice; `echo` is text that comes before its content.
+
+    Content that is not there is null, but "" where a call was forced.
+    """
+    content = echo + (message.content or "") if echo or forced else message.content
+    shown: Object = {
+        "role": role,
+        "content": content,
+        "refusal": None,
+        "annotations": None,
+        "audio": None,
+        "function_call": None,
+    }
+    if message.calls:
+        shown["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    shown["reasoning"] = message.reasoning
+    return shown
+
+
+def _logprobs_object(logprobs: bytes) -> bytes:
+    return b'{"content":[%b]}' % logprobs if logprobs else b"null"
