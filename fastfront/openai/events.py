@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from json.encoder import encode_basestring
 from typing import Any
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))  # dumps() makes one each time
 
 
 def compact(value: object) -> bytes:
     """JSON without spaces. What UTF-8 cannot hold becomes `?`. Raises ValueError for numbers that JSON does not have."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _ENCODER.encode(value).encode("utf-8", "replace")
+
+
+def json_string(text: str) -> bytes:
+    """A string as JSON: what `compact` gives, sooner."""
+    return encode_basestring(text).encode("utf-8", "replace")
 
 
 def named_event(data: Mapping[str, Any]) -> bytes:

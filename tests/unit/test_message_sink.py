@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fastfront.openai.answers import Answer
+from fastfront.openai.events import compact, json_string
 from fastfront.openai.messages.sink import MessageSink
 from tests.unit.answering import CALL, Event, events, kinds, plan, run
 
@@ -86,3 +87,10 @@ def test_failures() -> None:
     assert (status, json.loads(data)["error"]["type"]) == (503, "ServiceUnavailableError")
     (event,) = events(sink(True).failure_event(0, "boom"))
     assert event == {"type": "error", "error": {"type": "InternalServerError", "message": "boom"}}
+
+
+@pytest.mark.parametrize("text", ['"', "\\", "\n\n", "\x00\x1f\x7f", "👋", "\u2028", "</script>", "é"])
+def test_any_text_comes_through(text: str) -> None:
+    found = events(run(sink(True), [text, text + "x"]))
+    assert "".join(event["delta"]["text"] for event in found if event["type"] == "content_block_delta") == text + text + "x"
+    assert json_string(text) == compact(text)

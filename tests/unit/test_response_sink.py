@@ -66,6 +66,15 @@ def test_the_events_of_a_text(frame: ResponseFrame) -> None:
     assert {event["item_id"] for event in found[3:8]} == {found[2]["item"]["id"]}
 
 
+@pytest.mark.parametrize("text", ['"', "\\", "\n\n", "\x00\x1f\x7f", "👋", "\u2028"])
+def test_any_text_comes_through(frame: ResponseFrame, text: str) -> None:
+    found = events(run(make(frame, True), [text, text + "x"]))
+    deltas = [event for event in found if event["type"] == "response.output_text.delta"]
+    assert [event["delta"] for event in deltas] == [text, text + "x"]
+    assert deltas[0].keys() == deltas[1].keys(), "made in two ways"
+    assert found[-1]["response"]["output"][0]["content"][0]["text"] == text + text + "x"
+
+
 def test_no_text_no_item(frame: ResponseFrame) -> None:
     assert kinds(events(run(make(frame, True), [""]))) == ["response.created", "response.in_progress", "response.completed"]
     assert body(make(frame, False), [""])["output"] == []

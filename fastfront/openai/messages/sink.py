@@ -7,10 +7,10 @@ import secrets
 from typing import Any
 
 from fastfront.openai.answers import Answer
-from fastfront.openai.events import compact, named_event
+from fastfront.openai.events import compact, json_string, named_event
 from fastfront.openai.failures import engine_failure
 from fastfront.openai.messages.errors import error_object
-from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Reasoning
+from fastfront.openai.tools.deltas import CallArguments, CallStart, Delta, Reasoning
 from fastfront.streams.sink import Headers
 
 JSON_HEADERS: Headers = [("content-type", "application/json")]
@@ -103,17 +103,14 @@ class MessageSink:
     def _events(self, delta: Delta) -> list[bytes]:
         if isinstance(delta, CallStart):
             return self._open({"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}})
+        text = json_string(delta.text)
         if isinstance(delta, CallArguments):
-            return [self._delta({"type": "input_json_delta", "partial_json": delta.text})]
+            return [self._delta(b'"input_json_delta","partial_json":%b' % text)]
         if isinstance(delta, Reasoning):
-            begin = self._go_on({"type": "thinking", "thinking": ""})
-            return [*begin, self._delta({"type": "thinking_delta", "thinking": delta.text})]
-        begin = self._go_on({"type": "text", "text": ""})
-        assert isinstance(delta, Content)
-        return [*begin, self._delta({"type": "text_delta", "text": delta.text})]
-
-    def _go_on(self, block: dict[str, Any]) -> list[bytes]:
-        return [] if self._block == block["type"] else self._open(block)
+            begin = [] if self._block == "thinking" else self._open({"type": "thinking", "thinking": ""})
+            return [*begin, self._delta(b'"thinking_delta","thinking":%b' % text)]
+        begin = [] if self._block == "text" else self._open({"type": "text", "text": ""})
+        return [*begin, self._delta(b'"text_delta","text":%b' % text)]
 
     def _open(self, block: dict[str, Any]) -> list[bytes]:
         events = self._close()
@@ -126,12 +123,16 @@ class MessageSink:
             return []
         events = []
         if self._block == "thinking":
-            events.append(self._delta({"type": "signature_delta", "signature": secrets.token_hex(16)}))
+            events.append(self._delta(b'"signature_delta","signature":"%b"' % secrets.token_hex(16).encode()))
         self._block = ""
         return [*events, named_event({"type": "content_block_stop", "index": self._index})]
 
-    def _delta(self, delta: dict[str, Any]) -> bytes:
-        return named_event({"type": "content_block_delta", "delta": delta, "index": self._index})
+    def _delta(self, delta: bytes) -> bytes:
+        """A delta by its type and what follows, as JSON: there are many, so they are put together by hand."""
+        return (
+            b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"type":%b},"index":%d}\n\n'
+            % (delta, self._index)
+        )
 
 
 def _arguments(text: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from fastfront.openai.events import json_string
 from fastfront.openai.responses.objects import Object, call_item, message_item, new_id, reasoning_item, text_part
 
 Events = list[tuple[str, Object]]                  # names and data, without output index and number
@@ -53,6 +54,15 @@ class MessageItem(Item):
         self._texts.append(text)
         self._logprobs += logprobs
         return [("response.output_text.delta", {**self._at(), "delta": text, "logprobs": [_brief(entry) for entry in logprobs]})]
+
+    def text_delta(self, text: str, output_index: int, number: int) -> bytes:
+        """The event of `more` text without logprobs: there are many, so they are put together by hand."""
+        self._texts.append(text)
+        return (
+            b'event: response.output_text.delta\ndata: {"content_index":0,"delta":%b,"item_id":"%b","logprobs":[],'
+            b'"output_index":%d,"sequence_number":%d,"type":"response.output_text.delta"}\n\n'
+            % (json_string(text), self._id.encode(), output_index, number)
+        )
 
     def finish(self, with_logprobs: bool) -> Events:
         self._shown = self._logprobs if with_logprobs else None
