@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import anthropic
 import openai
@@ -13,6 +15,8 @@ from tests.support.paths import ROOT
 from tests.support.server import Server
 
 TEXT = "alpha beta gamma"
+CALL = '<tool_call>\n{"name": "find", "arguments": {"what": "tea"}}\n</tool_call>'
+SCHEMA = {"type": "object", "properties": {"what": {"type": "string"}}}
 TEMPLATE = str(ROOT / "tests/golden/echo.jinja")
 
 
@@ -20,7 +24,8 @@ TEMPLATE = str(ROOT / "tests/golden/echo.jinja")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("apis")
     mock = MockEngine(folder, "--tokens", "echo")
-    with Server(folder, "--chat-template", TEMPLATE, "--served-model-name", "m", mock=mock) as server:
+    flags = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    with Server(folder, "--chat-template", TEMPLATE, "--served-model-name", "m", *flags, mock=mock) as server:
         yield server.wait_ready()
 
 
@@ -52,6 +57,25 @@ def test_a_streamed_message(claude: anthropic.Anthropic) -> None:
     assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 2)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_call_in_a_message(claude: anthropic.Anthropic, stream: bool) -> None:
+    tools: list[Any] = [{"name": "find", "description": "finds", "input_schema": SCHEMA}]
+    ask: dict[str, Any] = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": CALL}], "tools": tools}
+    if stream:
+        with claude.messages.stream(**ask) as events:
+            message: Any = events.get_final_message()
+    else:
+        message = claude.messages.create(**ask)
+    (block,) = message.content
+    assert (block.type, block.name, block.input, message.stop_reason) == ("tool_use", "find", {"what": "tea"}, "tool_use")
+    result = {"type": "tool_result", "tool_use_id": block.id, "content": TEXT}
+    said = {"role": "assistant", "content": message.content}
+    turns: list[Any] = [*ask["messages"], said, {"role": "user", "content": [result]}]
+    answer = claude.messages.create(model="m", max_tokens=9, messages=turns, tools=tools)
+    assert isinstance(answer.content[0], anthropic.types.TextBlock)
+    assert answer.content[0].text == TEXT
+
+
 def test_errors_of_messages(claude: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError, match="does not exist"):
         claude.messages.create(model="other", max_tokens=9, messages=[{"role": "user", "content": TEXT}])
@@ -74,6 +98,21 @@ def test_a_streamed_response(client: openai.OpenAI) -> None:
         deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
         response = stream.get_final_response()
     assert "".join(deltas) == response.output_text == TEXT
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_call_in_a_response(client: openai.OpenAI, stream: bool) -> None:
+    tools: list[Any] = [{"type": "function", "name": "find", "parameters": SCHEMA, "strict": False}]
+    if stream:
+        with client.responses.stream(model="m", input=CALL, tools=tools) as events:
+            response: Any = [*events] and events.get_final_response()
+    else:
+        response = client.responses.create(model="m", input=CALL, tools=tools)
+    (call,) = response.output
+    assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "find", {"what": "tea"})
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": TEXT}
+    turns: list[Any] = [{"role": "user", "content": CALL}, call.model_dump(exclude={"parsed_arguments"}), result]
+    assert client.responses.create(model="m", input=turns, tools=tools).output_text == TEXT
 
 
 def test_errors_of_responses(client: openai.OpenAI) -> None:
