@@ -21,13 +21,7 @@ REQUESTS = [
     if item["path"] == CHAT and "--tool-call-parser" in SERVERS[item["server"]]["flags"]
 ]
 # Where the answers here differ on purpose.
-DECIDED = {
-    "hermes-args-first-stream": "arguments end where they end, so that they are JSON",
-    "llama-json-not-call-stream": "an object that is no call is text in a stream too",
-    "llama-unclosed-stream": "a string in arguments is sent as far as it has come",
-    "granite-two-stream": "calls are read in a stream as in a complete answer",
-    "hermes-required": "without a call the model's own reason to stop is told",
-}
+DECIDED = json.loads((HERE / "decided.json").read_text(encoding="utf-8"))
 
 
 def parsers_of(server: str) -> Parsers:
