@@ -135,7 +135,7 @@ def test_pooling_is_not_implemented(server: Server, path: str) -> None:
 
 
 def test_load_counts_what_runs(server: Server, mock: MockEngine) -> None:
-    assert server.get("/load").json() == {"server_load": 0}
+    wait_for(lambda: server.get("/load").json() == {"server_load": 0}, "no running request")
     connection = server.connect()
     connection.send(post(RESPONSES, {"input": "x", "stream": True, **scripted(5, then="silence")}))
     wait_for(lambda: server.get("/load").json() == {"server_load": 1}, "a running request")
