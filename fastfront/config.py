@@ -139,4 +139,5 @@ class ServeConfig:
     parsers: ParserOptions = field(default_factory=ParserOptions)
 
     # logging
+    otlp_traces_endpoint: str | None = None     # http(s)://HOST:PORT of a collector
     log: LogOptions = field(default_factory=lambda: LogOptions())

@@ -152,4 +152,6 @@ def _logging(parser: ArgumentParser) -> None:
           default=[], metavar="PATHS")  # fmt: skip
     _switch(group, "enable-log-requests", "log every request's parameters; at level debug its prompts too")
     _flag(group, "max-log-len", "most characters of a prompt in the log (all)", type=whole(0), metavar="N")
+    _flag(group, "otlp-traces-endpoint", "send a span of every generation to this OpenTelemetry collector (OTLP over HTTP)",
+          metavar="URL")  # fmt: skip
     _switch(group, "disable-log-stats", "no regular line of statistics (every $VLLM_LOG_STATS_INTERVAL or 10 seconds)")

@@ -131,6 +131,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         any_model_name=environment_switch("VLLM_SKIP_MODEL_NAME_VALIDATION", False),
         structured=_structured(args.structured_outputs_config, parser),
         parsers=_parsers(args, parser),
+        otlp_traces_endpoint=args.otlp_traces_endpoint,
         log=log_options(args),
     )
 

@@ -8,11 +8,12 @@ import queue
 import threading
 import time
 import urllib.parse
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import setproctitle
 
-from fastfront.server.exchange import Exchange, Headers
+from fastfront.server.exchange import Exchange
+from fastfront.server.relay import Relay
 
 log = logging.getLogger("fastfront.access")
 CLIENT_GONE = 499                               # for requests whose client left before an answer began, as nginx has it
@@ -83,17 +84,14 @@ def write(line: Line) -> None:
     log.handle(record)
 
 
-class WatchedProtocol:
-    """granian's protocol object of one request; remembers the status that went out.
+class WatchedProtocol(Relay):
+    """Remembers the status that went out. Whole answers end here; streams, and requests never answered, end with `ended`."""
 
-    Whole answers end here; streams, and requests that are never answered, end with `ended`. One thread at a time.
-    """
-
-    __slots__ = ("_began", "_client", "_done", "_http_version", "_log", "_method", "_path", "_protocol", "_status")
+    __slots__ = ("_began", "_client", "_done", "_http_version", "_log", "_method", "_path", "_status")
 
     def __init__(self, exchange: Exchange, access_log: AccessLog) -> None:
+        super().__init__(exchange.protocol)
         scope = exchange.scope
-        self._protocol = exchange.protocol
         self._client = scope.client
         self._http_version = scope.http_version
         self._method = exchange.method
@@ -103,28 +101,15 @@ class WatchedProtocol:
         self._done = False
         self._log = access_log
 
-    def response_bytes(self, status: int, headers: Headers, body: bytes) -> None:
-        self._protocol.response_bytes(status, headers, body)
-        self._finish(status)
-
-    def response_empty(self, status: int, headers: Headers) -> None:
-        self._protocol.response_empty(status, headers)
-        self._finish(status)
-
-    def response_stream(self, status: int, headers: Headers) -> Any:
+    def answering(self, status: int, whole: bool) -> None:
         self._status = status
-        return self._protocol.response_stream(status, headers)
-
-    def client_disconnect(self) -> Any:
-        return self._protocol.client_disconnect()
+        if whole:
+            self.ended(None)
 
     def ended(self, _call: object) -> None:
         """The lane is done with the request."""
-        self._finish(self._status)
-
-    def _finish(self, status: int) -> None:
         if self._done:
             return
         self._done = True
         duration_s = time.perf_counter() - self._began
-        self._log.add(Line(self._client or "-", self._method, self._path, self._http_version, status, duration_s))
+        self._log.add(Line(self._client or "-", self._method, self._path, self._http_version, self._status, duration_s))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastfront.metrics.registry import Metrics
 from fastfront.openai.chat import prepare_chat
 from fastfront.openai.completions import prepare_completion
@@ -29,7 +31,9 @@ class Routes:
         *,
         docs: bool = True,
         with_keys: bool = False,
+        trace: Callable[[PreparedCall, Exchange], None] | None = None,
     ) -> None:
+        self._trace = trace
         self._serving = serving
         self._dispatcher = dispatcher
         self._health = health
@@ -62,6 +66,8 @@ class Routes:
         self._submit(prepared, exchange)
 
     def _submit(self, prepared: PreparedCall, exchange: Exchange) -> None:
+        if self._trace is not None:
+            self._trace(prepared, exchange)
         self._dispatcher.submit(
             prepared, exchange.scope, exchange.protocol, exchange.arrival_time, exchange.extra_headers, exchange.on_end
         )

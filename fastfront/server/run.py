@@ -44,6 +44,8 @@ from fastfront.server.http import HttpServer, bind_socket
 from fastfront.server.logs import configure_logging
 from fastfront.server.request_log import RequestLog
 from fastfront.server.routes import Routes, failure_answer
+from fastfront.server.tracing.exporter import Exporter
+from fastfront.server.tracing.tracer import Tracer, headers_from
 from fastfront.streams.connections import Connections
 from fastfront.streams.dispatcher import Dispatcher
 
@@ -75,6 +77,7 @@ class Server:
         self._lanes: list[Lane] = []
         self._supervisor: Supervisor | None = None
         self._access_log: AccessLog | None = None
+        self._exporter = exporter_of(config)
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -167,14 +170,17 @@ class Server:
         if config.log.access:
             self._access_log = AccessLog(config.log.access_skips)
             self._access_log.start()
+        if self._exporter is not None:
+            self._exporter.start()
         if config.log.stats_interval_s:
             StatsLog(self._counts, config.log.stats_interval_s).start()
         gc_watch = GcWatch()
         gc_watch.start()
         collector = ServingCollector(config.served_model_name[0], self._lanes, self._balancer, self._stats, gc_watch)
         routes = Routes(
-            serving, dispatcher, self._health, Metrics(collector), docs=config.api_documents, with_keys=bool(config.api_keys)
-        )
+            serving, dispatcher, self._health, Metrics(collector), docs=config.api_documents, with_keys=bool(config.api_keys),
+            trace=None if self._exporter is None else Tracer(self._exporter.add),
+        )  # fmt: skip
         table = routes.table()
         if development_mode():
             table |= Development(config, self._utilities, self._lanes[0]).table()
@@ -263,6 +269,8 @@ class Server:
             lane.stop()
         if self._access_log is not None:
             self._access_log.stop(SEND_TIMEOUT_S)
+        if self._exporter is not None:
+            self._exporter.stop(SEND_TIMEOUT_S)
         return EXIT_FAILED if dead is not None else EXIT_OK
 
     def _settle(self, timeout_s: float, signals: int) -> None:
@@ -276,6 +284,14 @@ def cors_of(config: ServeConfig) -> Cors | None:
     if not config.allowed_origins:
         return None
     return Cors(config.allowed_origins, config.allowed_methods, config.allowed_headers, config.allow_credentials)
+
+
+def exporter_of(config: ServeConfig) -> Exporter | None:
+    """Raises SetupError for an endpoint of another kind."""
+    if config.otlp_traces_endpoint is None:
+        return None
+    headers = headers_from(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
+    return Exporter(config.otlp_traces_endpoint, os.environ.get("OTEL_SERVICE_NAME") or "fastfront", headers)
 
 
 def describe_socket(sock: socket.socket) -> str:

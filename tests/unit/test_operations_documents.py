@@ -37,6 +37,6 @@ def test_flags_that_only_this_server_has_are_explained() -> None:
 
 def test_every_variable_that_is_read_is_listed_and_the_other_way_round() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "fastfront").rglob("*.py"))
-    read = set(re.findall(r"\b(?:VLLM|FASTFRONT)_[A-Z_]+[A-Z]\b", sources))
+    read = set(re.findall(r"\b(?:VLLM|FASTFRONT|OTEL)_[A-Z_]+[A-Z]\b", sources))
     listed = set(re.findall(r"^\| `(\w+)` \|", OPERATIONS, re.M)) - {"HF_TOKEN"}
     assert read == listed
