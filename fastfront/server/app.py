@@ -35,6 +35,10 @@ class Route:
     open: bool = False
 
 
+def _ignore(_body: bytes | None, _too_large: bool) -> None:
+    pass
+
+
 class RequestThreads:
     """R threads fed by one queue, for requests with large bodies."""
 
@@ -95,14 +99,17 @@ class App:
         methods = self._routes[path] if path in self._routes else self._matching(path)
         if methods is None:
             self._no_route(exchange, path)
+            self._drop_body(exchange, protocol)
             return
         route = methods[method] if method in methods else None  # noqa: SIM401 - docs/structures.md, rules between threads
         if route is None:
             headers = [("allow", ", ".join(methods))]
             exchange.json(http_error(405, "Method Not Allowed").body(), 405, headers)
+            self._drop_body(exchange, protocol)
             return
         if self._key_digests and not route.open and not self._authorized(exchange):
             exchange.json(b'{"error":"Unauthorized"}', 401, [("www-authenticate", "Bearer")])
+            self._drop_body(exchange, protocol)
             return
         if not route.reads_body:
             self.run(exchange, route.handler)
@@ -117,6 +124,13 @@ class App:
             reader.read_sized()
         else:
             self._refuse(exchange, self._too_large())
+            self._drop_body(exchange, protocol)
+
+    def _drop_body(self, exchange: Exchange, protocol: Any) -> None:
+        """Reads what a client sends that has been answered already, unless it waits to be asked for it."""
+        sends = (exchange.header("content-length") or "0") != "0" or exchange.header("transfer-encoding") is not None
+        if sends and exchange.header("expect") is None:
+            BodyReader(protocol, 0, _ignore).drop()
 
     def _got_body(self, exchange: Exchange, route: Route, body: bytes | None, too_large: bool) -> None:
         if too_large:

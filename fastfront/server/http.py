@@ -21,6 +21,7 @@ log = logging.getLogger("fastfront.http")
 native: Any = _granian  # its type stubs do not follow its code
 HEADER_BUFFER_BYTES = 8192 + 4096 * 100
 STOP_WAIT_S = 5.0
+DROPPED_BYTES = 32 << 20
 BACKLOG = 4096  # clients that may wait to be accepted
 Intake = Callable[[Any, Any], None]
 
@@ -71,19 +72,19 @@ class BodyReader:
     """Reads one request body, then calls `done(body)`; None when the client went away or the body grew past `limit`.
 
     granian's futures can lose a wake-up on free-threaded builds: a result set while the callback is being added calls nobody.
-    So the callback is added, then the future is looked at again, and whichever of the two comes first goes on; `_claims` holds
-    one token per future, and popping it is atomic.
+    So the callback is added, then the future is looked at again, and whichever of the two comes first goes on: each future has
+    a list of one token, and popping it is atomic.
     """
 
-    __slots__ = ("_claims", "_done", "_limit", "_parts", "_protocol", "_total")
+    __slots__ = ("_done", "_dropping", "_limit", "_parts", "_protocol", "_total")
 
     def __init__(self, protocol: Any, limit: int, done: Callable[[bytes | None, bool], None]) -> None:
         self._protocol = protocol
         self._limit = limit
         self._done = done
-        self._claims: list[object] = []
         self._parts: list[bytes] = []
         self._total = 0
+        self._dropping = False
 
     def read_sized(self) -> None:
         """The whole body at once; its announced length has been checked against the limit."""
@@ -93,6 +94,19 @@ class BodyReader:
         """Piece by piece, with a running total."""
         self._protocol.__aiter__()
         self._await(self._protocol.__anext__(), self._piece)
+
+    def drop(self) -> None:
+        """Throws the body away, up to DROPPED_BYTES of it, once the answer is on its way.
+
+        A connection closed with unread bytes is reset, and the client that is still sending would never see its answer.
+        """
+        self._start_dropping()
+        self.read_chunked()
+
+    def _start_dropping(self) -> None:
+        self._parts.clear()
+        self._limit = self._total + DROPPED_BYTES
+        self._dropping = True
 
     def _await(self, future: Any, then: Callable[[Any], None]) -> None:
         claims: list[object] = [None]
@@ -121,20 +135,27 @@ class BodyReader:
             try:
                 piece = future.result()
             except Exception:
-                self._done(None, False)
+                self._end(None, False)
                 return
             if not piece:
-                self._done(b"".join(self._parts), False)
+                self._end(b"".join(self._parts), False)
                 return
             self._total += len(piece)
             if self._total > self._limit:
-                self._done(None, True)
-                return
-            self._parts.append(piece)
+                if self._dropping:
+                    return
+                self._end(None, True)
+                self._start_dropping()
+            if not self._dropping:
+                self._parts.append(piece)
             future = self._protocol.__anext__()
             if not future.done():
                 self._await(future, self._piece)
                 return
+
+    def _end(self, body: bytes | None, too_large: bool) -> None:
+        if not self._dropping:
+            self._done(body, too_large)
 
 
 def bind_socket(host: str, port: int, uds: str | None) -> socket.socket:

@@ -91,9 +91,7 @@ def test_characters_in_pieces(server: Server, pieces: Pieces, stream: bool) -> N
     assert response["output"][0]["content"][0]["text"] == " hi 👋!"
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [("GET", "/v1/responses/resp_1"), ("POST", "/v1/responses/resp_1/cancel")]
-)
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/responses/resp_1"), ("POST", "/v1/responses/resp_1/cancel")])
 def test_no_response_is_stored(server: Server, method: str, path: str) -> None:
     response = server.client.request(method, path)
     assert response.status_code == 404
@@ -115,9 +113,7 @@ def test_a_batch(server: Server) -> None:
         assert answer["usage"][key] == sum(said["usage"][key] for said in alone)
 
 
-@pytest.mark.parametrize(
-    ("body", "kind"), [({"messages": HELLO}, "chat.completion"), ({"prompt": "hello"}, "text_completion")]
-)
+@pytest.mark.parametrize(("body", "kind"), [({"messages": HELLO}, "chat.completion"), ({"prompt": "hello"}, "text_completion")])
 def test_invocations(server: Server, body: dict[str, Any], kind: str) -> None:
     assert server.post("/invocations", {**body, "max_tokens": 2}).json()["object"] == kind
 

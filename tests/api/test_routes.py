@@ -128,9 +128,7 @@ def test_detokenize_of_ids_that_are_no_tokens(server: Server) -> None:
 # ---- paths and methods
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/nope", "/v1", "/v1/chat", "/V1/models", "//health", "/%68ealth2"]
-)
+@pytest.mark.parametrize("path", ["/", "/nope", "/v1", "/v1/chat", "/V1/models", "//health", "/%68ealth2"])
 def test_c55_unknown_paths(server: Server, path: str) -> None:
     for method in ("GET", "POST"):
         with server.connect() as connection:
@@ -293,3 +291,28 @@ def test_a_body_for_a_route_that_takes_none(server: Server) -> None:
         connection.send(post("/ping", b"GET /nope HTTP/1.1\r\n\r\n") + head("GET", "/version"))
         assert connection.response().status == 200
         assert list(connection.response().json()) == ["version"]
+
+
+@pytest.mark.parametrize("coding", ["sized", "chunked"])
+@pytest.mark.parametrize(("path", "status"), [(COMPLETIONS, 413), ("/nope", 404), ("/v1/models", 405), ("/tokenize", 401)])
+def test_a_refused_client_that_is_still_sending_reads_its_answer(guarded: Server, path: str, status: int, coding: str) -> None:
+    """Megabytes behind an answer that did not wait for them: no reset, and the connection serves on."""
+    body = b"x" * 5_000_000
+    key = {} if status == 401 else {"authorization": f"Bearer {KEYS[0]}"}
+    with guarded.connect() as connection:
+        for _ in range(3):
+            if coding == "sized":
+                connection.send(post(path, body, **key))
+            else:
+                connection.send(head("POST", path, content_type="application/json", transfer_encoding="chunked", **key))
+                connection.send(chunked(body, 60_000))
+            assert connection.response().status == status
+        connection.send(head("GET", "/version"))
+        assert connection.response().status == 200
+
+
+def test_a_client_that_asks_first_is_not_asked_for_a_body_that_is_refused(guarded: Server) -> None:
+    with guarded.connect() as connection:
+        headers = {"content_type": "application/json", "content_length": "5000000", "expect": "100-continue"}
+        connection.send(head("POST", COMPLETIONS, authorization=f"Bearer {KEYS[0]}", **headers))
+        assert connection.response().status == 413

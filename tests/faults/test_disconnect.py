@@ -166,7 +166,7 @@ def test_c42_leaving_at_any_moment(server: Server, mock: MockEngine, a: int) -> 
     finished = {event["id"] for event in mock.of("finish")}
     assert set(accepted) == finished | set(aborted)
     assert metric(server, "fastfront:live_streams") == 0
-    assert len(server.log().splitlines()) < 50
+    assert len([line for line in server.log().splitlines() if "fastfront.access" not in line]) < 50
 
 
 def test_c29_closing_streams_with_several_choices(server: Server, mock: MockEngine, a: int) -> None:
