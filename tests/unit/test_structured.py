@@ -15,9 +15,11 @@ from fastfront.openai.constraints.errors import BadConstraint
 from fastfront.openai.constraints.grammar import check_ebnf, choice_grammar, is_lark, lark_as_ebnf
 from fastfront.openai.constraints.json_schema import beyond_xgrammar, check_json_schema
 from fastfront.openai.constraints.regex import check_regex
+from fastfront.openai.responses.prepare import prepare_response
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.openai.structured import structured_map
-from tests.unit.support import chat, completion, config_of, refusal
+from fastfront.streams.prepared import PreparedCall
+from tests.unit.support import JSON_TYPE, chat, completion, config_of, refusal
 
 USUAL = StructuredOptions()
 ANSWER = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -162,6 +164,18 @@ def test_bad_constraints_are_refused_with_the_reason(
 )
 def test_wrong_types_are_named(serving: Serving, fields: dict[str, Any], param: str) -> None:
     assert refusal(chat, serving, fields).param == param
+
+
+def test_other_apis_are_checked_the_same_way(serving: Serving) -> None:
+    def ask(**fields: Any) -> PreparedCall:
+        return prepare_response(json.dumps({"input": "Hi", **fields}).encode(), JSON_TYPE.get, serving)
+
+    found = ask(structured_outputs={"choice": ["a"]}).sampling["structured_outputs"]
+    assert found == FULL | {"grammar": 'root ::= "a"'}
+    for bad in ({"regex": 5}, {"regex": "("}, {"json": {"type": "x"}}):
+        with pytest.raises(ApiError) as caught:
+            ask(structured_outputs=bad)
+        assert caught.value.status == 400
 
 
 GOOD_REGEXES = [

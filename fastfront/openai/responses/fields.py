@@ -6,7 +6,7 @@ from typing import Any, Literal, Required
 
 from typing_extensions import TypedDict
 
-from fastfront.openai.fields import Int64
+from fastfront.openai.fields import Int64, StructuredOutputs
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -70,6 +70,6 @@ class ResponsesBody(TypedDict, total=False):
     seed: Int64 | None
     stop: str | list[str] | None
     ignore_eos: bool
-    structured_outputs: dict[str, Any] | None
+    structured_outputs: StructuredOutputs | None
     chat_template_kwargs: dict[str, Any] | None
     vllm_xargs: dict[str, str | int | float | list[str | int | float]] | None
