@@ -28,6 +28,9 @@ cdef struct Choice:
     uint32_t prompt_tokens
     uint32_t completion_tokens
     uint32_t min_tokens
+    uint32_t max_tokens
+    double first_at             # when its first token came (monotonic s); meaningful once it has one
+    double token_at             # when its newest came
     Detok detok
     StopState stop
     Buf text                    # streaming: text not sent yet (held back); else: the whole text
@@ -68,6 +71,8 @@ cdef struct CallC:
     Buf role                    # JSON-escaped
     Buf fingerprint             # JSON-escaped
     Buf echo_content            # chat echo, UTF-8
+    uint32_t n                  # choices per prompt
+    double arrived_at           # when the request came (monotonic s), set by attach
     double sent_at              # when something was last written to the client, or the call attached (monotonic s)
     StopSet *stops              # NULL without stop strings
     Choice *choices             # n_choices

@@ -171,6 +171,7 @@ cdef class Call:
             raise RuntimeError("a Call is built once")
         c.n_choices = <uint32_t>len(prompts) * n
         c.remaining = c.n_choices
+        c.n = n
         c.choices = <Choice *>calloc(c.n_choices, sizeof(Choice))
         if c.choices == NULL:
             raise MemoryError
@@ -205,6 +206,7 @@ cdef class Call:
                 ch.finish = FINISH_NONE
                 ch.prompt_tokens = <uint32_t>len(ids)
                 ch.min_tokens = prepared.min_tokens
+                ch.max_tokens = prompt.max_tokens
                 detok_init(&ch.detok, vocabulary, prepared.skip_special_tokens, True)
                 detok_prime(vocabulary, &ch.detok, prime, len(ids) - start)
                 if c.stops != NULL:

@@ -10,11 +10,15 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, Py_TYPE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
 from fastfront._speedups.call cimport Call, CallC, Choice, call_release
 from fastfront._speedups.detokenizer cimport detok_feed, detok_flush
+from fastfront._speedups.histograms cimport (
+    HIST_E2E, HIST_GENERATION, HIST_ITL, HIST_MAX_TOKENS, HIST_N, HIST_PROMPT, HIST_STEP, HIST_TPOT, HIST_TTFT, Histogram,
+    histograms_init, histograms_read, observe,
+)
 from fastfront._speedups.logprobs cimport (
     Frames, LogprobRows, chat_entry, completion_entry, completion_first, context_add, logprobs_id, prompt_logprobs_put,
 )
@@ -71,6 +75,12 @@ class EngineMessageError(ValueError):
     """A message of an engine does not follow the wire protocol."""
 
 
+cdef inline double unix_time() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_REALTIME, &t)
+    return t.tv_sec + t.tv_nsec * 1e-9
+
+
 cdef inline double monotonic() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_MONOTONIC, &t)
@@ -90,6 +100,8 @@ cdef class Pump(StreamTable):
     cdef object fail_body, fail_event, sse_headers, json_headers
     cdef PyObject *ok_type              # type of what send returns while the client is there
     cdef double now                     # when the message at hand came (monotonic s)
+    cdef Histogram stats[9]             # by HistogramName
+    cdef uint64_t step_tokens           # of the message at hand
     cdef readonly uint64_t tokens       # tokens taken from engines for live streams
     cdef readonly uint64_t sends        # events handed to granian
     cdef readonly uint64_t overrun      # tokens dropped behind a stop string
@@ -103,6 +115,7 @@ cdef class Pump(StreamTable):
         buf_init(&self.out)
         buf_init(&self.fail_message)
         buf_init(&self.scratch)
+        histograms_init(self.stats)
 
     def __init__(self, Vocabulary vocabulary not None, object fail_body, object fail_event, list sse_headers, list json_headers):
         self.vocabulary = vocabulary
@@ -133,6 +146,8 @@ cdef class Pump(StreamTable):
         self.reserve(c.n_choices)
         Py_INCREF(call)
         c.sent_at = monotonic()
+        c.arrived_at = c.sent_at - max(0.0, unix_time() - call.arrival_time)
+        observe(&self.stats[<int>HIST_N], c.n)
         for i in range(c.n_choices):
             ch = &c.choices[i]
             self.enter(ch)
@@ -344,6 +359,28 @@ cdef class Pump(StreamTable):
         ch.logprobs.len = 0
         return 0
 
+    cdef void time_tokens(self, CallC *c, Choice *ch) noexcept nogil:
+        """New tokens of a choice are here."""
+        if ch.completion_tokens == 0:
+            ch.first_at = self.now
+            self.step_tokens += ch.prompt_tokens
+            observe(&self.stats[<int>HIST_TTFT], self.now - c.arrived_at)
+        else:
+            observe(&self.stats[<int>HIST_ITL], self.now - ch.token_at)
+        ch.token_at = self.now
+
+    cdef void time_end(self, CallC *c, Choice *ch) noexcept nogil:
+        observe(&self.stats[<int>HIST_E2E], self.now - c.arrived_at)
+        observe(&self.stats[<int>HIST_PROMPT], ch.prompt_tokens)
+        observe(&self.stats[<int>HIST_GENERATION], ch.completion_tokens)
+        observe(&self.stats[<int>HIST_MAX_TOKENS], ch.max_tokens)
+        if ch.completion_tokens > 1:
+            observe(&self.stats[<int>HIST_TPOT], (ch.token_at - ch.first_at) / (ch.completion_tokens - 1))
+
+    def histograms(self):
+        """Name -> (upper bounds, counts per bucket with one more above all bounds, sum). Any thread."""
+        return histograms_read(self.stats)
+
     cdef int take_output(self, Cursor *cursor) noexcept nogil:
         """One EngineCoreOutput. 0, -1: memory, -2: it is malformed (its request, if known, has failed)."""
         cdef Output o
@@ -365,6 +402,8 @@ cdef class Pump(StreamTable):
             return buf_put(&self.fail_message, o.message, o.message_len) | self.fail(c, o.code)
         if o.has_prompt_logprobs and self.take_prompt_logprobs(c, ch, &o.prompt_logprobs) < 0:
             return -1
+        if o.n_ids:
+            self.time_tokens(c, ch)
         hit = self.take_tokens(c, ch, &o.ids, o.n_ids, o.finish, &o.logprobs if o.has_logprobs and c.wants_logprobs else NULL)
         if hit < 0:
             if hit == -1:
@@ -379,6 +418,7 @@ cdef class Pump(StreamTable):
             c.remaining -= 1
             c.completion_tokens += ch.completion_tokens
             self.requests[ch.finish] += 1
+            self.time_end(c, ch)
             if o.finish == FINISH_NONE and self.abort(ch) < 0:
                 return -1
             self.detach(ch)
@@ -389,6 +429,7 @@ cdef class Pump(StreamTable):
     cdef int take_message(self, const unsigned char *data, size_t size, int64_t *engine, Cursor *rest) noexcept nogil:
         """All outputs of one message; `rest` is left behind them. 0, -1: memory, -2: malformed."""
         cdef Cursor c, o
+        cdef uint64_t before = self.tokens
         cdef uint32_t n, n_outputs, k
         cdef int r
         c.p = data
@@ -411,6 +452,9 @@ cdef class Pump(StreamTable):
                     return -1
                 if r < 0:
                     self.malformed += 1
+            if self.tokens != before:
+                observe(&self.stats[<int>HIST_STEP], <double>(self.tokens - before + self.step_tokens))
+                self.step_tokens = 0
         rest[0] = c
         return 0
 

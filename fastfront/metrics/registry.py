@@ -7,14 +7,28 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.utils import floatToGoString
 
+from fastfront._speedups.histograms import NAMES
 from fastfront._speedups.pump import Pump
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.lane import Lane
 from fastfront.metrics.gc_watch import GcWatch
 
+TOKEN_HISTOGRAMS = frozenset({"vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:request_params_max_tokens"})
+HISTOGRAM_TEXTS = {
+    "vllm:time_to_first_token_seconds": "From the request's arrival to its first token.",
+    "vllm:inter_token_latency_seconds": "Between an answer's outputs.",
+    "vllm:request_time_per_output_token_seconds": "Per token after the first, over whole answers.",
+    "vllm:e2e_request_latency_seconds": "From the request's arrival to its end.",
+    "vllm:request_prompt_tokens": "Prompt tokens of a request.",
+    "vllm:request_generation_tokens": "Tokens generated for a request.",
+    "vllm:request_params_max_tokens": "max_tokens asked for.",
+    "vllm:request_params_n": "n asked for.",
+    "vllm:iteration_tokens_total": "Prompt and generated tokens of an engine step.",
+}
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")  # in the order of the wire's finish_reason values
 
 
@@ -41,12 +55,15 @@ class EngineStats:
 class ServingCollector:
     """Turns the lanes' counters into metric families named as vLLM names them."""
 
-    def __init__(self, model_name: str, lanes: list[Lane], balancer: Balancer, stats: EngineStats, gc_watch: GcWatch) -> None:
+    def __init__(
+        self, model_name: str, lanes: list[Lane], balancer: Balancer, stats: EngineStats, gc_watch: GcWatch, max_model_len: int
+    ) -> None:
         self._model = model_name
         self._lanes = lanes
         self._balancer = balancer
         self._stats = stats
         self._gc = gc_watch
+        self._max_model_len = max_model_len
 
     def collect(self) -> Iterator[Metric]:
         labels = ["model_name", "engine"]
@@ -73,6 +90,7 @@ class ServingCollector:
             finished.add_metric([*where, reason], sum(p.requests[k] for p in pumps))
         yield finished
         lane_label = ["lane"]
+        yield from self._histograms(labels, where)
         lane_counters: list[tuple[str, str, Callable[[Pump], int]]] = [
             ("fastfront:stream_writes", "Writes handed to the HTTP server.", lambda p: p.sends),
             ("fastfront:overrun_tokens", "Tokens dropped behind a stop string.", lambda p: p.overrun),
@@ -91,6 +109,22 @@ class ServingCollector:
         pauses = SummaryMetricFamily("fastfront:gc_pause_seconds", "Stop-the-world garbage collections.", count, total_s)
         yield pauses
         yield GaugeMetricFamily("fastfront:gc_longest_pause_seconds", "The longest of them.", longest_s)
+
+    def _histograms(self, labels: list[str], where: list[str]) -> Iterator[Metric]:
+        """What the lanes have counted, added up. Token counts end at the longest sequence, as vLLM's buckets do."""
+        read = [lane.pump.histograms() for lane in self._lanes]
+        for name in NAMES:
+            bounds = read[0][name][0]
+            counts = [sum(one[name][1][k] for one in read) for k in range(len(bounds) + 1)]
+            family = HistogramMetricFamily(name, HISTOGRAM_TEXTS[name], labels=labels)
+            buckets, below = [], 0
+            for bound, count in zip(bounds, counts, strict=False):
+                below += count
+                if name not in TOKEN_HISTOGRAMS or bound <= self._max_model_len:
+                    buckets.append((floatToGoString(bound), below))  # type: ignore[no-untyped-call]
+            buckets.append(("+Inf", sum(counts)))
+            family.add_metric(where, buckets, sum(one[name][2] for one in read))
+            yield family
 
 
 class Metrics:

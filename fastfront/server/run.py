@@ -176,7 +176,9 @@ class Server:
             StatsLog(self._counts, config.log.stats_interval_s).start()
         gc_watch = GcWatch()
         gc_watch.start()
-        collector = ServingCollector(config.served_model_name[0], self._lanes, self._balancer, self._stats, gc_watch)
+        collector = ServingCollector(
+            config.served_model_name[0], self._lanes, self._balancer, self._stats, gc_watch, serving.max_model_len
+        )
         routes = Routes(
             serving, dispatcher, self._health, Metrics(collector), docs=config.api_documents, with_keys=bool(config.api_keys),
             trace=None if self._exporter is None else Tracer(self._exporter.add),

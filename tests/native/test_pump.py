@@ -346,3 +346,28 @@ def test_any_split_gives_the_same_text(data: st.DataObject) -> None:
         assert streamed.finish() == whole.finish() == ("length", None)
     assert streamed.text().rstrip("�") == whole.text().rstrip("�") == text.rstrip("�")
     assert streamed.text() == whole.text()
+
+
+def test_histograms_count_what_happened(rig: Rig, ids: Any) -> None:
+    _, (a, b) = rig.start(Client(), stream=True, n=2, prompts=[[1, 2, 3]])
+    rig.step([a, ids("x")], [b, ids("y")])
+    rig.step([a, ids("x")])
+    rig.step([a, ids("x"), LENGTH])
+    rig.step([b, [], ABORT])
+    read = rig.pump.histograms()
+    total = {name.split(":")[1]: sum(counts) for name, (_, counts, _) in read.items()}
+    assert total == {
+        "time_to_first_token_seconds": 2,
+        "inter_token_latency_seconds": 2,
+        "request_time_per_output_token_seconds": 1,
+        "e2e_request_latency_seconds": 2,
+        "request_prompt_tokens": 2,
+        "request_generation_tokens": 2,
+        "request_params_max_tokens": 2,
+        "request_params_n": 1,
+        "iteration_tokens_total": 3,
+    }
+    bounds, counts, sum_of = read["vllm:request_generation_tokens"]
+    assert (counts[bounds.index(1)], counts[bounds.index(5)], sum_of) == (1, 1, 4.0)
+    assert read["vllm:iteration_tokens_total"][2] == 4 + 6, "the prompts count in the step of their first token"
+    assert read["vllm:time_to_first_token_seconds"][2] > 1e9, "the arrival time of these calls is 1.5 s after 1970"
