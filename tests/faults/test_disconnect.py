@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.clients import at_once
 from tests.support.fixtures import StartServer
-from tests.support.http1 import chunked, head, post
+from tests.support.http1 import Connection, chunked, head, post
 from tests.support.metrics import gauges, metric
 from tests.support.mock import MockEngine, scripted
 from tests.support.server import CHAT, COMPLETIONS, HELLO, Server
@@ -229,3 +230,29 @@ def test_prompts_of_a_client_that_left_early_never_reach_the_engine_twice(shared
     ids = [add["id"] for add in mock.adds(since)]
     ended = set(mock.aborted(since)) | {event["id"] for event in mock.of("finish", since)}
     assert set(ids) <= ended
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+def test_on_a_unix_socket(start: StartServer, tmp_path: Path, a: int, stream: bool) -> None:
+    """Connections without an address of their own are told apart too, also after several answers."""
+    path = str(tmp_path / "http.sock")
+    server = start("--uds", path)
+    wait_for(lambda: "ready in" in server.log(), "a ready server")
+    mock = server.mock
+    assert mock is not None
+    others = [Connection(path) for _ in range(3)]
+    for turn in range(3):
+        since = mock.mark()
+        with Connection(path) as connection:
+            for _ in range(turn * 2):
+                connection.send(post(COMPLETIONS, {"prompt": "hello", "max_tokens": 1, "stream": stream}))
+                assert connection.response().status == 200
+            for other in others:
+                other.send(post(COMPLETIONS, {"prompt": "hello", "max_tokens": 1}))
+                assert other.response().status == 200
+            connection.send(post(COMPLETIONS, {"prompt": "hello", "stream": stream, **slow(a)}))
+            ids = [mock.wait_adds(turn * 2 + 4, since)[-1]["id"]]
+        mock.wait_aborts(ids, since, LIMIT_S)
+        assert mock.aborted(since) == ids
+    for other in others:
+        other.close()
