@@ -82,6 +82,7 @@ class ChatSink:
         completion_tokens: int,
     ) -> bytes:
         choice = self._choices[index]
+        out = self._opening() if self._stream and not self._started else []
         choice.count(token_ids)
         if not self._shows_logprobs:
             logprobs = b""
@@ -93,7 +94,6 @@ class ChatSink:
                 choice.ids.append(token_ids)
             choice.stop_reason = stop_reason
             return b""
-        out = [] if self._started else self._opening()
         shown = [compact(delta) for delta in delta_objects(choice.answer.feed(text, finish))]
         if not shown and (finish is not None or logprobs or (self._shows_ids and token_ids)):
             shown = [b"{}"]

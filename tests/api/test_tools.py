@@ -11,7 +11,7 @@ import pytest
 from tests.api.conftest import serve
 from tests.golden.compare import HERE
 from tests.support.mock import rule, scripted
-from tests.support.server import Server
+from tests.support.server import Server, read_stream
 from tests.support.tokens import Pieces
 
 TOOLS = [
@@ -51,11 +51,16 @@ def threes(text: str) -> list[str]:
     return [text[at : at + 3] for at in range(0, len(text), 3)]
 
 
+def written(pieces: Pieces, *texts: str) -> dict[str, Any]:
+    """The field that makes the engine write these texts, a step each, and the token that ends an answer."""
+    return scripted(*map(pieces.encode, texts), pieces.named("<|im_end|>"), finish="stop")
+
+
 def ask(
     server: Server, pieces: Pieces, texts: list[str], stream: bool, finish: str = "stop", prompt: str = "x", **fields: Any
 ) -> Got:
     """The first choice of an answer of these texts, a step each."""
-    script = scripted(*[pieces.encode(text) for text in texts], finish=finish)
+    script = written(pieces, *texts) if finish == "stop" else scripted(*map(pieces.encode, texts), finish=finish)
     sent = {"messages": [{"role": "user", "content": prompt}], "max_tokens": 400, **script, **fields}
     if stream:
         return folded(server.chat_stream(sent))
@@ -110,7 +115,7 @@ def test_c31_parallel_calls_in_a_stream(caller: Server, pieces: Pieces) -> None:
 
 
 def test_c31_each_chunk_has_one_call_and_the_id_of_the_stream(caller: Server, pieces: Pieces) -> None:
-    script = scripted(pieces.encode(CALL_F + CALL_G))
+    script = written(pieces, CALL_F + CALL_G)
     chunks = caller.chat_stream(script, tools=TOOLS, max_tokens=400)
     assert len({chunk["id"] for chunk in chunks}) == 1
     lists = [choice["delta"].get("tool_calls", []) for chunk in chunks for choice in chunk["choices"]]
@@ -175,32 +180,43 @@ def test_choices_are_read_apart(caller: Server, pieces: Pieces, stream: bool) ->
     first, second = pieces.encode(CALL_F), pieces.encode("Only text.")
     caller_mock = caller.mock
     assert caller_mock is not None
-    caller_mock.use(rule(first, finish="stop", when={"index": 0}), rule(second, finish="stop", when={"index": 1}))
+    end = pieces.named("<|im_end|>")
+    caller_mock.use(*[rule(ids, end, finish="stop", when={"child": child}) for child, ids in enumerate((first, second))])
     try:
         answer = caller.chat(tools=TOOLS, n=2, max_tokens=200, stream=stream, temperature=0.5)
     finally:
         caller_mock.use()
     assert answer.status_code == 200, answer.text
-    raise AssertionError(answer.text)
+    if stream:
+        chunks = read_stream(answer)
+        assert [choice["delta"].get("role") for chunk in chunks[:2] for choice in chunk["choices"]] == ["assistant"] * 2
+        one, two = folded(chunks, 0), folded(chunks, 1)
+        assert (called(one), one.finish) == ([("f", {"a": 1})], "tool_calls")
+        assert (two.content, two.calls, two.finish) == ("Only text.", [], "stop")
+        return
+    one, two = answer.json()["choices"]
+    assert (one["finish_reason"], one["message"]["tool_calls"][0]["function"]["name"]) == ("tool_calls", "f")
+    assert (two["finish_reason"], two["message"]["content"]) == ("stop", "Only text.")
+    assert "tool_calls" not in two["message"]
 
 
 def test_usage_counts_reasoning(thinker: Server, pieces: Pieces) -> None:
-    thought, said = pieces.encode("One two three."), pieces.encode("</think>Four.")
-    sent = {"messages": [{"role": "user", "content": "<think>"}], **scripted(thought, said, finish="stop"), "max_tokens": 90}
+    thought, said = "One two three.", "</think>Four."
+    sent = {"messages": [{"role": "user", "content": "<think>"}], **written(pieces, thought, said), "max_tokens": 90}
     body = thinker.chat(sent).json()
     usage = body["usage"]
     chunks = thinker.chat_stream(sent, stream_options={"include_usage": True, "continuous_usage_stats": True})
     last = chunks[-1]
     assert last["choices"] == []
     assert last["usage"] == {key: value for key, value in usage.items() if value is not None}
-    assert usage["completion_tokens"] == len(thought) + len(said)
+    assert usage["completion_tokens"] == len(pieces.encode(thought)) + len(pieces.encode(said)) + 1
     counts = [chunk["usage"]["completion_tokens_details"]["reasoning_tokens"] for chunk in chunks]
     assert counts == sorted(counts)
     assert counts[0] == 0
 
 
 def test_hidden_reasoning(thinker: Server, pieces: Pieces) -> None:
-    script = scripted(pieces.encode("secret"), pieces.encode("</think>Said."), finish="stop")
+    script = written(pieces, "secret", "</think>Said.")
     for stream in (True, False):
         answer = thinker.chat(
             script, messages=[{"role": "user", "content": "<think>"}], include_reasoning=False, stream=stream, max_tokens=90,
@@ -214,7 +230,7 @@ def test_hidden_reasoning(thinker: Server, pieces: Pieces) -> None:
 @MODES
 def test_logprobs_and_ids_of_all_tokens(caller: Server, pieces: Pieces, stream: bool) -> None:
     ids = pieces.encode(CALL_F)
-    sent = {"tools": TOOLS, "logprobs": True, "return_token_ids": True, "max_tokens": 200, **scripted(*[[i] for i in ids])}
+    sent = {"tools": TOOLS, "logprobs": True, "return_token_ids": True, "max_tokens": 200, **scripted(*ids, finish="length")}
     answer = caller.chat(sent, stream=stream)
     assert answer.status_code == 200
     if stream:
@@ -223,7 +239,7 @@ def test_logprobs_and_ids_of_all_tokens(caller: Server, pieces: Pieces, stream: 
         choices = answer.json()["choices"]
     tokens = [entry["token"] for choice in choices for entry in (choice["logprobs"] or {"content": []})["content"]]
     assert "".join(tokens) == CALL_F
-    assert [token for choice in choices for token in choice.get("token_ids") or ()][: len(ids)] == ids
+    assert [token for choice in choices for token in choice.get("token_ids") or ()] == ids
 
 
 def test_a_single_call(caller: Server, pieces: Pieces) -> None:
@@ -233,7 +249,7 @@ def test_a_single_call(caller: Server, pieces: Pieces) -> None:
 
 
 def test_an_engine_error_in_a_stream(caller: Server, pieces: Pieces) -> None:
-    script = scripted(pieces.encode("Some"), finish="error")
+    script = scripted(pieces.encode("Some"), pieces.encode("more"), finish="error")
     answer = caller.chat(script, tools=TOOLS, stream=True, max_tokens=9)
     *_, error, done = [line for line in answer.text.split("\n\n") if line]
     assert json.loads(error.removeprefix("data: "))["error"]["code"] == 500
