@@ -181,9 +181,9 @@ def test_numbers_and_switches_may_be_spelled_as_text(
 
 def test_unknown_fields_are_ignored_everywhere(serving: Serving) -> None:
     messages = [{"role": "user", "content": "Hi", "id": 1, "opts": {"a": []}, "name": "ann"}]
-    fields = {"foo": 1, "user": "u", "store": True, "metadata": {"a": "b"}, "best_of": 3, "guided_json": {}, "modalities": []}
+    fields = {"foo": 1, "user": "u", "store": True, "metadata": {"a": "b"}, "modalities": []}
     assert chat(serving, {"messages": messages, **fields}).prompts == chat(serving, {}).prompts
-    assert completion(serving, {"foo": 1, "best_of": 2, "service_tier": "auto"}).prompts == completion(serving, {}).prompts
+    assert completion(serving, {"foo": 1, "service_tier": "auto"}).prompts == completion(serving, {}).prompts
 
 
 def test_completion_prompts_of_mixed_types_list_every_reading(serving: Serving) -> None:
