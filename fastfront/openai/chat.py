@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fastfront.errors import ApiError
+from fastfront.errors import ApiError, bad_value
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import (
     bad_words_ids,
@@ -108,6 +108,10 @@ def prepare_reading(
     if (words := bad_words_ids(fields, serving)) is not None:
         sampling["_bad_words_token_ids"] = words
     wanted = NOTHING if FIELDS.isdisjoint(fields) else chat_logprobs(fields, serving)
+    if plan is not None and wanted.prompt is not None:
+        if get("prompt_logprobs") is not None:
+            raise bad_value("`prompt_logprobs` are not available where tool calls or reasoning are read.", "prompt_logprobs")
+        wanted = wanted._replace(prompt=None)
     if wanted is not NOTHING:
         put_on_wire(wanted, sampling)
     forced = None if plan is None else plan.constraint()
@@ -153,8 +157,10 @@ def prepare_reading(
 def _plan(fields: Mapping[str, Any], serving: Serving) -> Plan | None:
     """How the answers are read. Raises ApiError for a tool choice that the server cannot serve."""
     parsers = serving.parsers
-    if parsers.tools is None and parsers.reasoning is None and not fields.get("tools"):
-        return None
+    if parsers.reasoning is None and (not fields.get("tools") or fields.get("tool_choice") == "none"):
+        tools = parsers.tools
+        if tools is None or not (tools.hides_when_off or tools.keeps_special_tokens == "always"):
+            return None                    # the text is the answer
     kwargs = serving.chat.all_kwargs(None if _TEMPLATE_FIELDS.isdisjoint(fields) else _template_kwargs(fields))
     return parsers.plan(fields, kwargs, bool(fields.get("stream")))
 

@@ -108,7 +108,8 @@ def test_c31_parallel_calls_in_a_stream(caller: Server, pieces: Pieces) -> None:
     assert [piece["index"] for piece in got.pieces] == sorted(piece["index"] for piece in got.pieces)
     for index in (0, 1):
         first, *later = [piece for piece in got.pieces if piece["index"] == index]
-        assert first["id"] and first["type"] == "function" and first["function"]["name"]
+        assert first["id"].startswith("chatcmpl-tool-")
+        assert (first["type"], first["function"]["name"]) == ("function", "fg"[index])
         assert later
         assert all(set(piece) == {"index", "function"} and set(piece["function"]) == {"arguments"} for piece in later)
     assert len({call["id"] for call in got.calls}) == 2
