@@ -4,7 +4,7 @@ PORT ?= 8000
 MODEL ?= smollm2
 ARGS ?=
 
-.PHONY: help setup serve test lint type unit ext tokenizers clean distclean
+.PHONY: help setup serve test lint type unit ext tokenizers fuzz soak bench clean distclean
 
 help:
 	@echo "make serve       set up what is missing, then serve $(MODEL) on port $(PORT) (more options: ARGS=...)"
@@ -14,6 +14,9 @@ help:
 	@echo "make lint, type  ruff; mypy"
 	@echo "make ext         rebuild changed extension modules"
 	@echo "make tokenizers  fetch the tokenizers that tests use"
+	@echo "make fuzz        fuzz the native modules for a minute each"
+	@echo "make soak        200,000 short requests from 64 connections; prints memory and descriptors"
+	@echo "make bench       the token path alone: CPU per token, and two lanes against one"
 	@echo "make clean       remove build products; distclean: the environments too (the cache stays)"
 
 setup:
@@ -40,6 +43,15 @@ ext:
 
 tokenizers:
 	@$(PYTHON) -m tools.setup tokenizers
+
+fuzz: ext tokenizers
+	.venv/bin/python tests/fuzz/native.py all --seconds 60 $(ARGS)
+
+soak: setup
+	FASTFRONT_SOAK_REQUESTS=$${FASTFRONT_SOAK_REQUESTS:-200000} .venv/bin/python -m tests.soak $(ARGS)
+
+bench: ext tokenizers
+	.venv/bin/python -m bench.step $(ARGS)
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
