@@ -48,7 +48,7 @@ fuzz: ext tokenizers
 	.venv/bin/python tests/fuzz/native.py all --seconds 60 $(ARGS)
 
 soak: setup
-	FASTFRONT_SOAK_REQUESTS=$${FASTFRONT_SOAK_REQUESTS:-200000} .venv/bin/python -m tests.soak $(ARGS)
+	.venv/bin/python -m tests.soak $(ARGS)
 
 bench: ext tokenizers
 	.venv/bin/python -m bench.step $(ARGS)
