@@ -33,12 +33,21 @@ class SequenceStep:
 
 
 @dataclass(slots=True)
+class TokenMasks:
+    """Which tokens these requests may sample: bit b of `words[row, w]` (numpy, int32) stands for token 32 w + b."""
+
+    ids: list[str]
+    words: Any
+
+
+@dataclass(slots=True)
 class StepPlan:
     """One step. `new` and `gone` come before `steps`; an id may be in `gone` although the worker never saw it."""
 
     steps: list[SequenceStep] = field(default_factory=list)
     new: list[NewSequence] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    masks: TokenMasks | None = None
 
     @property
     def num_tokens(self) -> int:

@@ -54,7 +54,7 @@ class ModelRunner:
             self._note_prompt(request_id, logits, [place[row] for row in range(first, first + count)])
         if ids:
             chosen = logits if picked == list(range(len(logits))) else logits[picked]
-            sample(chosen, ids, states, result)
+            sample(chosen, ids, states, result, plan.masks)
             self._release_prompts(ids, result)
         return result
 

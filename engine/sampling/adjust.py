@@ -26,7 +26,7 @@ def adjust(row: torch.Tensor, state: SequenceState) -> None:
         if banned:
             row[_ids(banned, row)] = NEVER
     if len(state.output) < params.min_tokens and params.all_stop_token_ids:
-        _mask_stops(row, _ids(params.all_stop_token_ids, row), restricted=bool(params.allowed_token_ids))
+        _mask_stops(row, _ids(params.all_stop_token_ids, row), restricted=state.restricted)
     if params.logit_bias:
         bias = {token: value for token, value in params.logit_bias.items() if 0 <= token < vocab}
         if bias:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import torch
 
-from engine.executor.plan import StepResult
+from engine.executor.plan import StepResult, TokenMasks
 from engine.sampling.adjust import adjust
 from engine.sampling.choose import choose
 from engine.sampling.logprobs import gather_logprobs, wants_logprobs
+from engine.sampling.masks import apply_masks
 from engine.sampling.state import SequenceState
 
 
-def sample(logits: torch.Tensor, ids: list[str], states: list[SequenceState], result: StepResult) -> None:
+def sample(
+    logits: torch.Tensor, ids: list[str], states: list[SequenceState], result: StepResult, masks: TokenMasks | None = None
+) -> None:
     """Choose the next token of each row of `logits` [rows, vocab], note it in its state and put it into `result`.
 
-    Rows, `ids` and `states` are parallel. Logprobs come from the logits as given, before masks and penalties.
+    Rows, `ids` and `states` are parallel. Grammar masks come first of all: they change
+    `logits`, and logprobs too. Other than that logprobs come from the logits as given, before masks and penalties.
     """
     raw = logits
+    if masks is not None:
+        apply_masks(raw, ids, masks)
     work = raw.float()
     if work is raw and any(state.adjusted or not state.greedy for state in states):
         work = raw.clone() if any(wants_logprobs(state.params) for state in states) else raw

@@ -22,6 +22,7 @@ class SequenceState:
     counts: Counter[int] = field(default_factory=Counter)
     penalised: bool = False
     adjusted: bool = False
+    restricted: bool = False
     temperature: float = 0.0
 
     def __post_init__(self) -> None:
@@ -34,6 +35,8 @@ class SequenceState:
             or params.bad_words_token_ids
             or (params.min_tokens > 0 and params.all_stop_token_ids)
         )
+        # Stop tokens may be all that is left.
+        self.restricted = bool(params.allowed_token_ids) or params.structured_outputs is not None
         if params.temperature >= GREEDY_BELOW:
             self.temperature = max(params.temperature, LEAST_TEMPERATURE)
         if params.repetition_penalty != 1:

@@ -1,0 +1,1 @@
+"""Structured outputs: constraints become grammars, grammars become masks over the vocabulary."""

@@ -1,0 +1,68 @@
+"""xgrammar: from constraints to compiled grammars for a model's vocabulary."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+from engine.protocol import SamplingParams
+from engine.structured.constraint import Constraint, InvalidConstraintError, Kind
+from engine.structured.matcher import Matcher
+
+_PLACE = re.compile(r"^\[[\d:]+\] \S+: (?:Check failed: \(.*?\) is false: )?")
+
+
+class GrammarCompiler:
+    """Compiles for the tokenizer of a model folder, which is read on first use. Any thread may call."""
+
+    def __init__(self, folder: str, vocab_size: int) -> None:
+        """`vocab_size` is the width of the model's logits; ids that the tokenizer does not know are never allowed."""
+        self.vocab_size = vocab_size
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._compiler: Any = None
+        self._stops: list[int] = []
+
+    def compile(self, constraint: Constraint) -> Any:
+        """The compiled grammar; raise InvalidConstraintError if there is something wrong with the constraint."""
+        compiler = self._ready()
+        kind, text = constraint.kind, constraint.text
+        try:
+            if kind is Kind.JSON:
+                return compiler.compile_json_schema(text, any_whitespace=constraint.any_whitespace)
+            if kind is Kind.REGEX:
+                return compiler.compile_regex(text)
+            if kind is Kind.STRUCTURAL_TAG:
+                return compiler.compile_structural_tag(text)
+            return compiler.compile_grammar(text) if "::=" in text else compiler.compile_lark(text)
+        except (RuntimeError, ValueError, TypeError) as error:
+            reason = _PLACE.sub("", str(error).strip())
+            raise InvalidConstraintError(f"structured_outputs: the {kind.value} does not compile: {reason}") from None
+
+    def matcher(self, grammar: Any, params: SamplingParams) -> Matcher:
+        """A matcher at the beginning of the output; the request's stop tokens end it, or the tokenizer's if it has none."""
+        import xgrammar  # noqa: PLC0415
+
+        wanted = {*params.all_stop_token_ids, *(params.stop_token_ids or ())}
+        if params.eos_token_id is not None:
+            wanted.add(params.eos_token_id)
+        stops = sorted(token for token in wanted if 0 <= token < self.vocab_size) or self._stops
+        try:
+            return Matcher(xgrammar.GrammarMatcher(grammar, override_stop_tokens=stops or None), stops)
+        except (RuntimeError, ValueError):
+            return Matcher(None, stops)
+
+    def _ready(self) -> Any:
+        with self._lock:
+            if self._compiler is None:
+                # Late: both take seconds, and most engines never need them.
+                import transformers  # noqa: PLC0415
+                import xgrammar  # noqa: PLC0415
+
+                tokenizer = transformers.AutoTokenizer.from_pretrained(self._folder)
+                info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=self.vocab_size)
+                self._stops = list(info.stop_token_ids)
+                # One thread: the cores belong to the model. What is worth keeping is cached by those who call this.
+                self._compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+            return self._compiler

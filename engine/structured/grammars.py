@@ -1,0 +1,145 @@
+"""Requests bound to grammars: compiled beside the busy loop, cached, followed token by token."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from engine.executor.plan import StepPlan, TokenMasks
+from engine.protocol import OutputError, SamplingParams
+from engine.scheduler.request import Request
+from engine.structured.constraint import Constraint, InvalidConstraintError, parse
+from engine.structured.matcher import Matcher
+
+THREADS = 2
+CACHE_BYTES = 256 << 20
+
+
+class Compiler(Protocol):
+    """What turns constraints into grammars."""
+
+    vocab_size: int
+
+    def compile(self, constraint: Constraint) -> Any:
+        """The grammar, which knows its `memory_size_bytes`. Called on threads of `Grammars`."""
+        ...
+
+    def matcher(self, grammar: Any, params: SamplingParams) -> Matcher:
+        """A matcher at the beginning of an output."""
+        ...
+
+
+class Compiled(NamedTuple):
+    """A constraint's grammar, or why there is none."""
+
+    constraint: Constraint
+    grammar: Any
+    error: OutputError | None
+
+
+class Grammars:
+    """All of the busy loop's dealings with grammars. Used by its thread; compiling happens on a few daemon threads.
+
+    A request is held here until its grammar is compiled. `report` gets a Compiled on one of those threads and must hand
+    it to the busy loop, which then calls `settle`.
+    """
+
+    def __init__(self, compiler: Compiler, report: Callable[[Compiled], None], cache_bytes: int = CACHE_BYTES) -> None:
+        self._compiler = compiler
+        self._report = report
+        self._cache_bytes = cache_bytes
+        self._cached = 0
+        self._cache: OrderedDict[Constraint, Any] = OrderedDict()
+        self._held: dict[str, tuple[Request, Constraint]] = {}
+        self._compiling: set[Constraint] = set()
+        self._matchers: dict[str, Matcher] = {}
+        self._jobs: queue.SimpleQueue[Constraint] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, request: Request) -> bool:
+        """True if the request may run right away: it has no constraint, or one whose grammar is there."""
+        if request.params.structured_outputs is None:
+            return True
+        constraint = parse(request.params.structured_outputs)
+        grammar = self._cache.get(constraint)
+        if grammar is not None:
+            self._cache.move_to_end(constraint)
+            self._matchers[request.request_id] = self._compiler.matcher(grammar, request.params)
+            return True
+        self._held[request.request_id] = (request, constraint)
+        if constraint not in self._compiling:
+            self._compiling.add(constraint)
+            if len(self._threads) < THREADS:
+                thread = threading.Thread(target=self._compile_all, name=f"grammars-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._jobs.put(constraint)
+        return False
+
+    def settle(self, compiled: Compiled) -> list[tuple[Request, OutputError | None]]:
+        """The requests that have waited for this, in order of arrival: each may run now, or has failed."""
+        constraint, grammar, error = compiled
+        self._compiling.discard(constraint)
+        if error is None:
+            self._keep(constraint, grammar)
+        waiting = [request for request, wanted in self._held.values() if wanted == constraint]
+        for request in waiting:
+            del self._held[request.request_id]
+            if error is None:
+                self._matchers[request.request_id] = self._compiler.matcher(grammar, request.params)
+        return [(request, error) for request in waiting]
+
+    def held(self, request_id: str) -> Request | None:
+        """The request of that id, if it waits for its grammar."""
+        entry = self._held.get(request_id)
+        return entry and entry[0]
+
+    def all_held(self) -> list[Request]:
+        """All requests that wait for a grammar."""
+        return [request for request, _ in self._held.values()]
+
+    def forget(self, request_id: str) -> Request | None:
+        """Forget a request that has ended; returns it if it was still held."""
+        self._matchers.pop(request_id, None)
+        entry = self._held.pop(request_id, None)
+        return entry and entry[0]
+
+    def masks(self, plan: StepPlan) -> TokenMasks | None:
+        """What the tokens sampled in this step may be, for requests that have a grammar."""
+        if not self._matchers:
+            return None
+        ids = [step.request_id for step in plan.steps if step.samples and step.request_id in self._matchers]
+        if not ids:
+            return None
+        words = np.empty((len(ids), -(-self._compiler.vocab_size // 32)), dtype=np.int32)
+        for row, request_id in enumerate(ids):
+            self._matchers[request_id].fill(words, row)
+        return TokenMasks(ids, words)
+
+    def accept(self, request_id: str, token: int) -> bool:
+        """Take in a request's newest token; False if its grammar forbids it."""
+        matcher = self._matchers.get(request_id)
+        return matcher is None or matcher.accept(token)
+
+    def _keep(self, constraint: Constraint, grammar: Any) -> None:
+        self._cache[constraint] = grammar
+        self._cached += grammar.memory_size_bytes
+        while self._cached > self._cache_bytes and len(self._cache) > 1:
+            self._cached -= self._cache.popitem(last=False)[1].memory_size_bytes
+
+    def _compile_all(self) -> None:
+        while True:
+            constraint = self._jobs.get()
+            try:
+                self._report(Compiled(constraint, self._compiler.compile(constraint), None))
+            except InvalidConstraintError as error:
+                self._report(Compiled(constraint, None, OutputError("validation_error", str(error))))
+            except Exception:
+                reason = f"structured outputs are not possible: {traceback.format_exc(limit=1)}"
+                self._report(Compiled(constraint, None, OutputError("internal_error", reason)))
