@@ -16,6 +16,7 @@ from fastfront._speedups.pump import Pump
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.lane import Lane
 from fastfront.metrics.gc_watch import GcWatch
+from fastfront.metrics.tool_calls import ToolCallCounts
 
 TOKEN_HISTOGRAMS = frozenset({"vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:request_params_max_tokens"})
 HISTOGRAM_TEXTS = {
@@ -130,9 +131,10 @@ class ServingCollector:
 class Metrics:
     """The server's registry and its text."""
 
-    def __init__(self, collector: ServingCollector) -> None:
+    def __init__(self, collector: ServingCollector, tool_calls: ToolCallCounts) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(collector)
+        self._registry.register(tool_calls)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastfront.openai.reading import Reading
 from fastfront.openai.reasoning.prompt import Start
 from fastfront.openai.tools.choice import Plan
@@ -14,8 +16,12 @@ CUT_SHORT = ("length", "abort")
 class Answer:
     """One choice that is being written. Without a plan all of its text is content. Belongs to one sink."""
 
-    def __init__(self, plan: Plan | None = None, start: Start | None = None) -> None:
+    def __init__(
+        self, plan: Plan | None = None, start: Start | None = None, on_end: Callable[[bool], None] | None = None
+    ) -> None:
+        """`on_end` is told at the end whether there was a call; of answers with a plan."""
         self._plan = plan
+        self._on_end = on_end
         self._start = start or Start()
         self._parser = MessageParser() if plan is None else plan.parser(self._start)
         self._texts: list[str] = []
@@ -52,8 +58,10 @@ class Answer:
 
     def _finished(self, finish: str) -> None:
         self.finish = finish if self._plan is None else self._plan.finish_reason(finish, self.called)
+        if self._on_end is not None:
+            self._on_end(self.called)
 
 
 def answer_of(reading: Reading | None) -> Answer:
     """An answer that is read so; None: its text is content."""
-    return Answer() if reading is None else Answer(reading.plan, reading.start)
+    return Answer() if reading is None else Answer(reading.plan, reading.start, reading.ended)

@@ -78,11 +78,12 @@ def with_chat_sink(
 
 
 def prepare_reading(
-    fields: Mapping[str, Any], header: Header, serving: Serving
+    fields: Mapping[str, Any], header: Header, serving: Serving, request_type: str = "chat_completions"
 ) -> tuple[PreparedCall, Reading | None]:
     """For other APIs that end as a chat: from fields that are already read and checked to a call without a sink.
 
-    Besides, how its answers are read; None for text as it is, which needs no sink in a chat. Raises ApiError.
+    Besides, how its answers are read; None for text as it is, which needs no sink in a chat. `request_type` is the API's
+    name in metrics. Raises ApiError.
     """
     require_model(fields, serving)
     stop = stop_strings(fields, serving)
@@ -151,7 +152,8 @@ def prepare_reading(
     )
     if plan is None:
         return prepared, None
-    return prepared, Reading(plan, plan.start(text), serving.tokenizer, serving.special_ids)
+    start = plan.start(text)
+    return prepared, Reading(plan, start, serving.tokenizer, serving.special_ids, serving.tool_calls, request_type)
 
 
 def _plan(fields: Mapping[str, Any], serving: Serving) -> Plan | None:

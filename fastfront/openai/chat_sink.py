@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fastfront.openai.answers import Answer
+from fastfront.openai.answers import answer_of
 from fastfront.openai.events import compact
 from fastfront.openai.failures import engine_failure, failure_event
 from fastfront.openai.reading import Reading
@@ -24,7 +24,7 @@ class _Choice:
     __slots__ = ("answer", "counter", "forced", "ids", "logprobs", "stop_reason")
 
     def __init__(self, reading: Reading) -> None:
-        self.answer = Answer(reading.plan, reading.start)
+        self.answer = answer_of(reading)
         self.counter = reading.counter()
         self.forced = reading.plan.choice in ("required", "named")
         self.ids: list[bytes] = []                 # of whole answers, as are these

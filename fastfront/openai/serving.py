@@ -11,6 +11,7 @@ from typing import Any
 
 from fastfront.config import Limits, ServeConfig, StructuredOptions
 from fastfront.errors import SetupError
+from fastfront.metrics.tool_calls import ToolCallCounts
 from fastfront.openai.fingerprint import fingerprint
 from fastfront.openai.sampling import SamplingDefaults, StopTokens, sampling_defaults
 from fastfront.openai.tools.choice import Parsers
@@ -53,6 +54,7 @@ class Serving:
     fingerprint: str
     parsers: Parsers
     hides_unused_tools: bool                    # templates get no tools when none may be called
+    tool_calls: ToolCallCounts
     special_ids: frozenset[int]                 # of tokens that the tokenizer calls special
 
     def with_engine_limits(self, max_model_len: int) -> Serving:
@@ -79,6 +81,7 @@ def build_serving(config: ServeConfig) -> Serving:
         config.chat_template_content_format,
         config.default_chat_template_kwargs,
     )
+    parsers = build_parsers(config.parsers, config.model_path, chat.sources())
     return Serving(
         model=config.served_model_name[0],
         model_names=frozenset(config.served_model_name),
@@ -101,8 +104,9 @@ def build_serving(config: ServeConfig) -> Serving:
         structured=config.structured,
         any_model_name=config.any_model_name,
         fingerprint=fingerprint(config),
-        parsers=build_parsers(config.parsers, config.model_path, chat.sources()),
+        parsers=parsers,
         hides_unused_tools=config.parsers.hides_unused_tools,
+        tool_calls=ToolCallCounts(config.served_model_name[0], parsers.tools is not None),
         special_ids=tokenizer.special_ids(),
     )
 

@@ -180,7 +180,8 @@ class Server:
             config.served_model_name[0], self._lanes, self._balancer, self._stats, gc_watch, serving.max_model_len
         )
         routes = Routes(
-            serving, dispatcher, self._health, Metrics(collector), docs=config.api_documents, with_keys=bool(config.api_keys),
+            serving, dispatcher, self._health, Metrics(collector, serving.tool_calls),
+            docs=config.api_documents, with_keys=bool(config.api_keys),
             trace=None if self._exporter is None else Tracer(self._exporter.add),
         )  # fmt: skip
         table = routes.table()

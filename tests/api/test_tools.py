@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.api.conftest import serve
 from tests.golden.compare import HERE
+from tests.support.metrics import metric
 from tests.support.mock import rule, scripted
 from tests.support.server import Server, read_stream
 from tests.support.tokens import Pieces
@@ -241,6 +243,23 @@ def test_logprobs_and_ids_of_all_tokens(caller: Server, pieces: Pieces, stream: 
     tokens = [entry["token"] for choice in choices for entry in (choice["logprobs"] or {"content": []})["content"]]
     assert "".join(tokens) == CALL_F
     assert [token for choice in choices for token in choice.get("token_ids") or ()] == ids
+
+
+def test_readings_are_counted(caller: Server, pieces: Pieces) -> None:
+    kinds = list(product(("streaming", "non_streaming"), ("tool_call", "no_tool_call")))
+
+    def counts() -> list[float]:
+        name = "vllm:tool_call_parser_invocations_total"
+        return [
+            metric(caller, name, request_type="chat_completions", mode=mode, outcome=outcome) for mode, outcome in kinds
+        ]
+
+    before = counts()
+    ask(caller, pieces, [CALL_F], True, tools=TOOLS)
+    ask(caller, pieces, ["Hi"], True, tools=TOOLS)
+    ask(caller, pieces, ["Hi"], False, tools=TOOLS)
+    ask(caller, pieces, ["Hi"], False)
+    assert [now - then for now, then in zip(counts(), before, strict=True)] == [1, 1, 0, 1]
 
 
 def test_a_single_call(caller: Server, pieces: Pieces) -> None:

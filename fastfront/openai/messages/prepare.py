@@ -49,7 +49,7 @@ def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCa
         require_output_fits(fields["max_tokens"], "max_tokens", serving.max_model_len)
         chat = chat_fields(fields)
         check_chat(chat)
-        prepared, reading = prepare_reading(chat, header, serving)
+        prepared, reading = prepare_reading(chat, header, serving, "other")
     length = len(prepared.prompts[0].token_ids)
     sink = MessageSink(prepared.external_id, prepared.model, length, prepared.stream, answer_of(reading))
     return dataclasses.replace(prepared, sink=sink)

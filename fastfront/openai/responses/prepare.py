@@ -51,7 +51,7 @@ def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedC
         require_output_fits(most, "max_output_tokens", serving.max_model_len)
     chat = chat_fields(fields)
     check_chat(chat)
-    prepared, reading = prepare_reading(chat, header, serving)
+    prepared, reading = prepare_reading(chat, header, serving, "responses")
     frame = ResponseFrame(fields, prepared)
     try:
         compact(frame.response("in_progress", []))
