@@ -70,6 +70,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     structured_outputs: dict[str, Any] | None = None
     repetition_detection: dict[str, Any] | None = None
     thinking_token_budget: int | None = None
+    skip_reading_prefix_cache: bool | None = None
     extra_args: dict[str, Any] | None = None
 
 

@@ -118,6 +118,8 @@ class ServeConfig:
     num_gpu_blocks_override: int | None = None
     tensor_parallel_size: int = 1
     kv_cache_memory: str | None = None          # a size such as 2G
+    enable_prefix_caching: bool | None = None   # None: as the engine does by itself
+    scheduling_policy: str | None = None
     seed: int | None = None
     engine_args: tuple[str, ...] = ()           # passed to the engine's command line as they are
 

@@ -27,6 +27,9 @@ from engine.protocol import (
 )
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Outcome, Scheduler
+from engine.scheduler.stop import Stop
+from engine.structured.constraint import InvalidConstraintError
+from engine.structured.grammars import Compiled, Grammars
 
 
 class Executor(Protocol):
@@ -47,17 +50,22 @@ class EngineCore:
         commands: queue.SimpleQueue[Input],
         messages: queue.SimpleQueue[Output | Dead],
         *,
+        grammars: Grammars,
         index: int,
         clients: int,
         log_stats: bool = True,
         coordinated: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`coordinated`: report load to a coordinator and list finished requests, as data-parallel engines do."""
+        """`grammars` reports to `commands`.
+
+        `coordinated`: report load to a coordinator and list finished requests, as data-parallel engines do.
+        """
         self._scheduler = scheduler
         self._executor = executor
         self._commands = commands
         self._messages = messages
+        self._grammars = grammars
         self._index = index
         self._log_stats = log_stats
         self._coordinated = coordinated
@@ -65,6 +73,7 @@ class EngineCore:
         self._outputs: list[list[EngineCoreOutput]] = [[] for _ in range(clients)]
         self._finished: list[list[str]] = [[] for _ in range(clients)]
         self._last_load = (0, 0)
+        self._calls: list[Call] | None = None
 
     def run(self) -> Leave:
         """Serve until told to leave; then everything in flight has been finished with abort."""
@@ -73,8 +82,8 @@ class EngineCore:
             leave = self._take_commands(wait=not self._scheduler.has_work)
             if leave is None and self._scheduler.has_work:
                 leave = self.step()
-        for request in self._scheduler.live():
-            self._scheduler.abort(request.request_id)
+        for request in [*self._scheduler.live(), *self._grammars.all_held()]:
+            self._drop(request.request_id)
             output = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT)
             self._put(request, output)
         self._flush()
@@ -89,12 +98,18 @@ class EngineCore:
                 request.events.append((EventType.PREEMPTED, now))
             for request in self._scheduler.scheduled:
                 request.events.append((EventType.SCHEDULED, now))
+        plan.masks = self._grammars.masks(plan)
         result = self._executor.execute(plan)
-        # Requests aborted during the forward pass must not get another token.
+        # Requests aborted during the forward pass must not get another token. Calls come after its results: they may
+        # preempt requests.
+        calls = self._calls = []
         leave = self._take_commands(wait=False)
+        self._calls = None
         for outcome in self._scheduler.update(plan, result.tokens):
-            self._put(outcome.request, self._output(outcome, result))
+            self._put(outcome.request, self._output(self._checked(outcome), result))
         self._flush()
+        for call in calls:
+            self._call(call)
         return leave
 
     def _take_commands(self, wait: bool) -> Leave | None:
@@ -109,30 +124,68 @@ class EngineCore:
                 case Add(request):
                     self._add(request)
                 case Refuse(request_id, client, message):
-                    self._refuse(request_id, client, message)
+                    self._refuse(request_id, client, OutputError("validation_error", message))
+                case Compiled():
+                    self._settle(command)
                 case Abort(request_ids):
                     self._abort(request_ids)
                 case Call():
-                    self._call(command)
+                    if self._calls is None:
+                        self._call(command)
+                    else:
+                        self._calls.append(command)
                 case Leave():
                     return command
 
     def _add(self, request: Request) -> None:
-        if request.request_id in self._scheduler:
-            self._refuse(request.request_id, request.client, "this request id is in use")
-        else:
-            self._scheduler.add(request)
+        if self._live(request.request_id) is not None:
+            error = OutputError("validation_error", "this request id is in use")
+            self._refuse(request.request_id, request.client, error)
+            return
+        try:
+            if self._grammars.start(request):
+                self._scheduler.add(request)
+        except InvalidConstraintError as fault:
+            self._refuse(request.request_id, request.client, OutputError("validation_error", str(fault)))
 
-    def _refuse(self, request_id: str, client: int, message: str) -> None:
+    def _settle(self, compiled: Compiled) -> None:
+        """Requests that have waited for a grammar run, or fail."""
+        for request, error in self._grammars.settle(compiled):
+            if error is None:
+                self._scheduler.add(request)
+            else:
+                self._refuse(request.request_id, request.client, error)
+
+    def _live(self, request_id: str) -> Request | None:
+        return self._scheduler.get(request_id) or self._grammars.held(request_id)
+
+    def _drop(self, request_id: str) -> Request | None:
+        """Forget a live request, wherever it is; None if there is none of that id."""
+        return self._grammars.forget(request_id) or self._scheduler.abort(request_id)
+
+    def _checked(self, outcome: Outcome) -> Outcome:
+        """Advance the request's grammar; a token that it forbids ends the request.
+
+        That comes up only when the request's other constraints (allowed tokens, bad words) leave nothing that its
+        grammar allows.
+        """
+        request, token, stop = outcome
+        if stop is None and not self._grammars.accept(request.request_id, token):
+            self._scheduler.abort(request.request_id)
+            stop = Stop(FinishReason.ERROR)
+        if stop is not None:
+            self._grammars.forget(request.request_id)
+        return Outcome(request, token, stop)
+
+    def _refuse(self, request_id: str, client: int, error: OutputError) -> None:
         """Finish a request that never ran.
 
         If the same client has a live one of that id, that ends too: the client cannot tell the two apart, and
         nothing may follow a finishing output.
         """
-        live = self._scheduler.get(request_id)
+        live = self._live(request_id)
         if live is not None and live.client == client:
-            self._scheduler.abort(request_id)
-        error = OutputError("validation_error", message)
+            self._drop(request_id)
         output = FailedOutput(request_id, [], finish_reason=FinishReason.ERROR, error=error)
         self._outputs[client].append(output)
         self._finished[client].append(request_id)
@@ -140,7 +193,7 @@ class EngineCore:
 
     def _abort(self, request_ids: list[str]) -> None:
         for request_id in request_ids:
-            request = self._scheduler.abort(request_id)
+            request = self._drop(request_id)
             if request is not None and self._coordinated:
                 self._finished[request.client].append(request_id)
         if not self._scheduler.has_work:
@@ -149,13 +202,28 @@ class EngineCore:
     def _call(self, command: Call) -> None:
         call, now = command.call, self._clock()
         try:
-            reply = utility_reply(call, answer(call.method, call.args), now, self._index)
+            if call.method == "reset_prefix_cache":
+                result = self._reset_prefix_cache(preempt=bool(call.args and call.args[0]))
+            else:
+                result = answer(call.method, call.args)
+            reply = utility_reply(call, result, now, self._index)
         except UtilityError as error:
             reply = utility_failure(call, str(error), now, self._index)
         self._messages.put(Output(command.client, reply))
 
+    def _reset_prefix_cache(self, preempt: bool) -> bool:
+        done = self._scheduler.reset_prefix_cache(preempt)
+        if self._log_stats:
+            now = self._clock()
+            for request in self._scheduler.preempted:
+                request.events.append((EventType.PREEMPTED, now))
+        return done
+
     def _output(self, outcome: Outcome, result: StepResult) -> EngineCoreOutput:
         request, token, stop = outcome
+        if stop is not None and stop.finish is FinishReason.ERROR:
+            error = OutputError("validation_error", "the constraints on the output leave no token that its grammar allows")
+            return FailedOutput(request.request_id, [], finish_reason=FinishReason.ERROR, error=error)
         output = EngineCoreOutput(request.request_id, [token])
         if stop is not None:
             output.finish_reason, output.stop_reason = stop.finish, stop.reason
@@ -168,7 +236,8 @@ class EngineCore:
             return output
         request.answered = True
         prompt = len(request.prompt)
-        output.prefill_stats = PrefillStats(prompt, prompt)
+        cached = request.cached or 0
+        output.prefill_stats = PrefillStats(prompt, prompt - cached, cached, cached)
         if request.request_id in result.prompt_logprobs:
             output.new_prompt_logprobs_tensors = _wire_prompt_logprobs(result.prompt_logprobs[request.request_id])
         return output
@@ -180,17 +249,18 @@ class EngineCore:
 
     def _flush(self) -> None:
         """One message per client that has something; the first one carries the stats."""
-        stats = self._stats() if self._log_stats else None
+        stats_due = self._log_stats
         now = self._clock()
         for client, outputs in enumerate(self._outputs):
             finished = self._finished[client]
             if outputs or finished:
+                stats = self._stats(self._scheduler.take_prefix_stats()) if stats_due else None
                 message = EngineCoreOutputs(
                     self._index, outputs, stats, now, finished_requests=finished or None, weight_version="default"
                 )
                 self._messages.put(Output(client, message))
                 self._outputs[client], self._finished[client] = [], []
-                stats = None
+                stats_due = False
         if self._coordinated:
             self._report_load(now)
 
@@ -198,17 +268,18 @@ class EngineCore:
         load = (len(self._scheduler.running), len(self._scheduler.waiting))
         if load != self._last_load:
             self._last_load = load
-            message = EngineCoreOutputs(self._index, [], self._stats(), now)
+            message = EngineCoreOutputs(self._index, [], self._stats(PrefixCacheStats()), now)
             self._messages.put(Output(COORDINATOR, message))
 
-    def _stats(self) -> SchedulerStats:
+    def _stats(self, prefix: PrefixCacheStats) -> SchedulerStats:
         scheduler = self._scheduler
         return SchedulerStats(
             num_running_reqs=len(scheduler.running),
             num_waiting_reqs=len(scheduler.waiting),
+            num_skipped_waiting_reqs=len(self._grammars.all_held()),
             step_counter=0,
             kv_cache_usage=scheduler.cache.usage,
-            prefix_cache_stats=PrefixCacheStats(),
+            prefix_cache_stats=prefix,
         )
 
 

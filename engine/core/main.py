@@ -23,6 +23,8 @@ from engine.kv_cache.manager import KvCacheManager
 from engine.lifecycle import die_with_parent, set_title
 from engine.protocol import ReadyPayload
 from engine.scheduler.scheduler import Limits, Scheduler
+from engine.structured.compiler import GrammarCompiler
+from engine.structured.grammars import Grammars
 from engine.transport import FrontendLink, HandshakeError
 
 OMP_SPINS = "0"
@@ -85,7 +87,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     executor = UniExecutor(config, say)
     try:
         info = executor.load()
-        limits = Limits(config.max_num_seqs, info.max_num_batched_tokens, info.max_model_len)
+        limits = Limits(config.max_num_seqs, info.max_num_batched_tokens, info.max_model_len, config.scheduling_policy)
     except ModelError as error:
         say(f"error: {error}")
         return 1
@@ -99,6 +101,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
         executor,
         commands,
         messages,
+        grammars=Grammars(GrammarCompiler(config.model, info.vocab_size), commands.put),
         index=config.index,
         clients=len(link.outputs),
         log_stats=config.log_stats,
@@ -108,7 +111,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     receiver = InputThread(
         link,
         commands,
-        Bounds(info.max_model_len, info.vocab_size),
+        Bounds(info.max_model_len, info.vocab_size, info.block_size if config.enable_prefix_caching else None),
         base_seed=seed,
         watch=watch,
         signals=signals,

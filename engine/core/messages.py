@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from engine.protocol import EngineCoreOutputs, UtilityCall
 from engine.scheduler.request import Request
+from engine.structured.grammars import Compiled
 
 
 class Add(NamedTuple):
@@ -43,7 +44,7 @@ class Leave(NamedTuple):
     error: bool = False
 
 
-Input = Add | Refuse | Abort | Call | Leave
+Input = Add | Refuse | Abort | Call | Compiled | Leave
 
 
 class Dead(enum.Enum):

@@ -43,6 +43,12 @@ def parse(argv: list[str]) -> CoreOptions:
     ap.add_argument("--seed", type=int, help="makes requests without a seed reproducible")
     ap.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: all this process may use)")
     ap.add_argument("--disable-log-stats", action="store_false", dest="log_stats", help="send no stats and events")
+    ap.add_argument(
+        "--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=True, help="share the KV of equal prefixes"
+    )
+    ap.add_argument(
+        "--scheduling-policy", choices=("fcfs", "priority"), default="fcfs", help="priority: lower values go first"
+    )
     ap.add_argument("--handshake-timeout", type=float, default=300.0, metavar="S", help="wait that long for the frontend")
     ap.add_argument("--disconnect-timeout", type=float, default=10.0, metavar="S", help="leave when it is gone that long")
     values = vars(ap.parse_args(argv))

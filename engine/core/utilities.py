@@ -1,4 +1,4 @@
-"""Utility calls that a frontend may make."""
+"""Utility calls that a frontend may make and that need nothing of the engine."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ def answer(method: str, args: list[Any]) -> Any:
         return ["generate"]
     if method in ("is_sleeping", "is_scheduler_paused"):
         return False
-    if method == "reset_prefix_cache":
-        # There is no prefix cache, so none of it can be stale.
-        return True
     if method == "get_weight_version":
         return "default"
     if method == "list_loras":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from engine.kv_cache.hashing import PrefixHashes
 from engine.protocol import EngineCoreRequest, EventType, RequestFault, SamplingParams
 from engine.scheduler.request import Request
 
 MAX_LISTED_LOGPROBS = 128
-_UNSUPPORTED = ("structured_outputs", "thinking_token_budget")
+_UNSUPPORTED = ("thinking_token_budget",)
 
 
 class InvalidRequestError(Exception):
@@ -18,10 +19,11 @@ class InvalidRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the model and the cache can take."""
+    """What the model and the cache can take; with prefix caching also the size of its blocks."""
 
     max_model_len: int
     vocab_size: int
+    prefix_block_size: int | None = None
 
 
 def build_request(message: EngineCoreRequest | RequestFault, bounds: Bounds, *, client: int, seed: int, now: float) -> Request:
@@ -49,6 +51,10 @@ def build_request(message: EngineCoreRequest | RequestFault, bounds: Bounds, *, 
         raise InvalidRequestError(f"the prompt has {len(prompt)} tokens, the limit is {bounds.max_model_len}")
     _check_ids("prompt", prompt, bounds.vocab_size)
     max_tokens = _check_params(params, bounds.vocab_size)
+    prefix = None
+    if bounds.prefix_block_size is not None:
+        prefix = PrefixHashes(bounds.prefix_block_size, message.cache_salt)
+        prefix.extend(prompt)
     return Request(
         request_id=message.request_id,
         client=client,
@@ -56,6 +62,10 @@ def build_request(message: EngineCoreRequest | RequestFault, bounds: Bounds, *, 
         params=params,
         max_tokens=max_tokens,
         seed=params.seed if params.seed is not None else seed,
+        priority=message.priority,
+        prefix=prefix,
+        # Logprobs of the prompt need all of it computed.
+        skip_cached=params.prompt_logprobs is not None or bool(params.skip_reading_prefix_cache),
         events=[(EventType.QUEUED, now)],
     )
 

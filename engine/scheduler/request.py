@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from engine.kv_cache.hashing import PrefixHashes
 from engine.protocol import EventType, SamplingParams
 
 
@@ -23,6 +24,10 @@ class Request:
     `tokens` is the prompt followed by what has been generated; the KV of its first `computed` tokens is in the cache.
     `seed` drives its random numbers. `events` are (what, when) pairs that no output has carried yet, the time on the
     engine's monotonic clock.
+
+    `rank` is set by the scheduler: lower ones go first. `prefix` names the full blocks of `tokens`, None without prefix
+    caching; with `skip_cached` the request leaves blocks for others but computes all of its own. `cached` is the number
+    of tokens that it did not have to compute when it was first scheduled, None before.
     """
 
     request_id: str
@@ -31,6 +36,11 @@ class Request:
     params: SamplingParams
     max_tokens: int
     seed: int = 0
+    priority: int = 0
+    prefix: PrefixHashes | None = None
+    skip_cached: bool = False
+    rank: tuple[int, int] = (0, 0)
+    cached: int | None = None
     state: State = State.WAITING
     computed: int = 0
     known_to_worker: bool = False

@@ -1,15 +1,19 @@
-"""Continuous batching over a paged KV cache: first come first served, prompts in chunks, preemption by recompute."""
+"""Continuous batching over a paged KV cache: prompts in chunks, shared prefixes, preemption by recompute."""
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from engine.executor.plan import NewSequence, SequenceStep, StepPlan
 from engine.kv_cache.manager import KvCacheManager
+from engine.protocol import PrefixCacheStats
+from engine.scheduler.ranked import RankedRequests
 from engine.scheduler.request import Request, State
 from engine.scheduler.stop import Stop, check_stop
+
+Policy = Literal["fcfs", "priority"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,7 @@ class Limits:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
+    policy: Policy = "fcfs"
 
 
 class Outcome(NamedTuple):
@@ -32,7 +37,8 @@ class Outcome(NamedTuple):
 class Scheduler:
     """Owns all live requests and their blocks. Called by one thread: add/abort, schedule, update, schedule, ...
 
-    `waiting` is in order of arrival, preempted requests in front; `running` is in order of arrival too.
+    `waiting` and `running` are in order of arrival; under the priority policy in order of priority, lower first, and
+    of arrival among equals. The hindmost running request is preempted when blocks run out.
     """
 
     def __init__(self, limits: Limits, cache: KvCacheManager) -> None:
@@ -41,11 +47,13 @@ class Scheduler:
             raise ValueError(f"max_model_len {limits.max_model_len}: {cache.num_blocks} blocks of {cache.block_size} hold less")
         self.limits = limits
         self.cache = cache
-        self.waiting: deque[Request] = deque()
-        self.running: list[Request] = []
+        self.waiting = RankedRequests()
+        self.running = RankedRequests()
         self.num_preemptions = 0
         self._requests: dict[str, Request] = {}
         self._gone: list[str] = []
+        self._arrivals = itertools.count()
+        self._prefix_stats = PrefixCacheStats()
         self.scheduled: list[Request] = []
         self.preempted: list[Request] = []
 
@@ -66,7 +74,8 @@ class Scheduler:
         assert request.request_id not in self._requests
         assert 0 < len(request.prompt) <= self.limits.max_model_len
         self._requests[request.request_id] = request
-        self.waiting.append(request)
+        request.rank = (request.priority if self.limits.policy == "priority" else 0, next(self._arrivals))
+        self.waiting.add(request)
 
     def abort(self, request_id: str) -> Request | None:
         """Drop a request and free its blocks; None if it is not live."""
@@ -105,18 +114,34 @@ class Scheduler:
             index += 1
         while self.waiting and not self.preempted and budget > 0 and len(self.running) < self.limits.max_num_seqs:
             request = self.waiting[0]
-            count = min(len(request.tokens), budget)
-            # Room for all of it, not just for the first chunk: else it would soon be preempted again.
-            if not self.cache.fits(len(request.tokens)):
+            if not self._admit(request):
                 break
-            self.cache.extend(request.request_id, count)
-            self.waiting.popleft()
+            count = min(len(request.tokens) - request.computed, budget)
+            self.cache.extend(request.request_id, request.computed + count)
+            self.waiting.pop(0)
             request.state = State.RUNNING
-            self.running.append(request)
+            self.running.add(request)
             self.scheduled.append(request)
             self._plan(plan, request, count)
             budget -= count
         return plan
+
+    def reset_prefix_cache(self, preempt: bool) -> bool:
+        """Forget what could be shared; False while requests run, unless they may be preempted. Not during a step.
+
+        `preempted` lists those that were.
+        """
+        self.preempted = []
+        while preempt and self.running:
+            self._preempt(self.running.pop(-1))
+        forgotten = self.cache.forget_prefixes()
+        self._prefix_stats.reset |= forgotten
+        return forgotten
+
+    def take_prefix_stats(self) -> PrefixCacheStats:
+        """What prefix caching brought since the last call."""
+        stats, self._prefix_stats = self._prefix_stats, PrefixCacheStats()
+        return stats
 
     def update(self, plan: StepPlan, tokens: dict[str, int]) -> list[Outcome]:
         """Take in a step's result; requests aborted or preempted since `schedule` are passed over."""
@@ -126,17 +151,47 @@ class Scheduler:
             if request is None or request.state is not State.RUNNING or request.computed != step.start:
                 continue
             request.computed += len(step.tokens)
+            if request.prefix is not None:
+                self.cache.publish(request.request_id, request.prefix, request.tokens, request.computed)
             if not step.samples:
                 continue
             token = tokens[step.request_id]
             request.tokens.append(token)
             stop = check_stop(request, self.limits.max_model_len)
             if stop is not None:
+                self.running.remove(request)
                 self._finish(request)
             outcomes.append(Outcome(request, token, stop))
-        if any(outcome.stop for outcome in outcomes):
-            self.running = [request for request in self.running if request.state is State.RUNNING]
         return outcomes
+
+    def _admit(self, request: Request) -> bool:
+        """Begin the request's table with what is cached of it; False, and nothing done, if the rest does not fit.
+
+        Room for all of it, not just for the first chunk: else it would soon be preempted again.
+        """
+        tokens = len(request.tokens)
+        hashes = None if request.skip_cached else request.prefix
+        prefix = [] if hashes is None else self.cache.find_prefix(hashes, tokens)
+        if not self.cache.fits(tokens, prefix):
+            return False
+        self.cache.start(request.request_id, prefix)
+        request.computed = len(prefix) * self.cache.block_size
+        if request.cached is None:
+            request.cached = request.computed
+        if hashes is not None:
+            self._count(tokens, request.computed, again=request.preemptions > 0)
+        return True
+
+    def _count(self, queries: int, hits: int, again: bool) -> None:
+        stats = self._prefix_stats
+        if again:
+            stats.preempted_requests += 1
+            stats.preempted_queries += queries
+            stats.preempted_hits += hits
+        else:
+            stats.requests += 1
+            stats.queries += queries
+            stats.hits += hits
 
     def _plan(self, plan: StepPlan, request: Request, count: int) -> None:
         if not request.known_to_worker:
@@ -154,9 +209,9 @@ class Scheduler:
         )
 
     def _make_room(self, request: Request, tokens: int) -> bool:
-        """Cover `tokens` tokens, preempting the youngest requests if need be; False if that hits the request itself."""
+        """Cover `tokens` tokens, preempting the hindmost requests if need be; False if that hits the request itself."""
         while not self.cache.extend(request.request_id, tokens):
-            victim = self.running.pop()
+            victim = self.running.pop(-1)
             self._preempt(victim)
             if victim is request:
                 return False
@@ -168,7 +223,7 @@ class Scheduler:
         request.computed = 0
         request.preemptions += 1
         self.num_preemptions += 1
-        self.waiting.appendleft(request)
+        self.waiting.add(request)
         self.preempted.append(request)
 
     def _finish(self, request: Request) -> None:

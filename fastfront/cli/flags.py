@@ -90,6 +90,10 @@ def _engines(parser: ArgumentParser) -> None:
     group.add_argument("--tensor-parallel-size", "-tp", type=whole(1), default=1, metavar="N",
                        help="workers of an engine (1)")  # fmt: skip
     _flag(group, "kv-cache-memory-bytes", "size of an engine's KV cache: 1000000000, 512M, 2G", metavar="N")
+    group.add_argument("--enable-prefix-caching", action=BooleanOptionalAction,
+                       help="engines share the KV of equal beginnings of prompts (on)")  # fmt: skip
+    _flag(group, "scheduling-policy", "fcfs: first come, first served; priority: lower values go first",
+          choices=("fcfs", "priority"))  # fmt: skip
     _flag(group, "seed", "makes requests without a seed reproducible", type=whole(0), metavar="N")
     _flag(group, "engine-args", "further flags for the engine's command line, as one string",
           default="", metavar="FLAGS")  # fmt: skip

@@ -114,6 +114,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         num_gpu_blocks_override=args.num_gpu_blocks_override,
         tensor_parallel_size=args.tensor_parallel_size,
         kv_cache_memory=args.kv_cache_memory_bytes,
+        enable_prefix_caching=args.enable_prefix_caching,
+        scheduling_policy=args.scheduling_policy,
         seed=args.seed,
         engine_args=tuple(_split(args.engine_args, parser)),
         max_model_len=args.max_model_len,

@@ -57,11 +57,14 @@ def engine_command(config: ServeConfig, python: str, index: int, handshake: str,
         "--num-gpu-blocks-override": config.num_gpu_blocks_override,
         "--dtype": config.dtype if config.dtype != "auto" else None,
         "--kv-cache-memory": config.kv_cache_memory,
+        "--scheduling-policy": config.scheduling_policy,
         "--seed": config.seed,
     }
     for name, value in options.items():
         if value is not None:
             command += [name, str(value)]
+    if config.enable_prefix_caching is not None:
+        command.append("--enable-prefix-caching" if config.enable_prefix_caching else "--no-enable-prefix-caching")
     return [*command, *config.engine_args]
 
 

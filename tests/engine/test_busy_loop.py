@@ -13,7 +13,9 @@ from engine.kv_cache.manager import KvCacheManager
 from engine.protocol import FinishReason, SamplingParams
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Limits, Scheduler
+from engine.structured.grammars import Grammars
 from tests.engine.conftest import ROOT
+from tests.engine.letters import Letters
 
 
 class Executor:
@@ -34,14 +36,15 @@ class Executor:
 class Setup:
     """A core with `clients` clients and what it has sent."""
 
-    def __init__(self, during: dict[int, list[Input]], clients: int = 1) -> None:
+    def __init__(self, during: dict[int, list[Input]], clients: int = 1, compiler: Letters | None = None) -> None:
         self.commands: queue.SimpleQueue[Input] = queue.SimpleQueue()
         self.messages: queue.SimpleQueue[Output | Dead] = queue.SimpleQueue()
         self.scheduler = Scheduler(Limits(8, 64, 64), KvCacheManager(64, 4))
         executor = Executor(self.commands, during)
         self.core = EngineCore(
-            self.scheduler, executor, self.commands, self.messages, index=3, clients=clients, clock=lambda: 1.5
-        )
+            self.scheduler, executor, self.commands, self.messages,
+            grammars=Grammars(compiler or Letters(), self.commands.put), index=3, clients=clients, clock=lambda: 1.5,
+        )  # fmt: skip
 
     def run(self) -> list[Output]:
         self.core.run()

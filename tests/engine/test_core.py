@@ -81,6 +81,37 @@ def test_first_output_has_events_and_prefill_stats_and_stats_are_complete(wire: 
     assert wire.stats[-1]["kv_cache_usage"] == 0.0
 
 
+def test_prefix_caching_over_the_wire(wire: WireFrontend, folder: Path) -> None:
+    prompt = list(range(60, 100))
+    answers = [wire.add("cold", prompt, GREEDY, cache_salt="s")]
+    wire.finish()
+    answers.append(wire.add("warm", prompt, GREEDY, cache_salt="s"))
+    answers.append(wire.add("scored", prompt, {**GREEDY, "prompt_logprobs": 0}, cache_salt="s"))
+    answers.append(wire.add("stranger", prompt, GREEDY, cache_salt="t"))
+    wire.finish()
+    assert wire.call("reset_prefix_cache", False, False)[1:] == [None, [None, True]]
+    answers.append(wire.add("after", prompt, GREEDY, cache_salt="s"))
+    wire.finish()
+    assert [answer.tokens for answer in answers] == reference(folder, [prompt], 8) * 5
+    stats = [answer.outputs[0][11] for answer in answers]
+    assert [one["num_cached_tokens"] for one in stats] == [0, 32, 0, 0, 0]
+    assert all(one["num_computed_tokens"] + one["num_cached_tokens"] == 40 for one in stats)
+    assert all(one["num_local_cached_tokens"] == one["num_cached_tokens"] for one in stats)
+    prefix = [one["prefix_cache_stats"] for one in wire.stats]
+    assert [sum(one[name] for one in prefix) for name in ("requests", "queries", "hits")] == [4, 160, 32]
+    assert [one["reset"] for one in prefix].count(True) == 1
+
+
+def test_a_reset_may_preempt_what_runs(wire: WireFrontend, folder: Path) -> None:
+    long = wire.add("r", PROMPT, {**GREEDY, "max_tokens": 50})
+    wire.until(lambda: len(long.tokens) > 2)
+    assert wire.call("reset_prefix_cache", False, False)[1:] == [None, [None, False]]
+    assert wire.call("reset_prefix_cache", True, False)[1:] == [None, [None, True]]
+    wire.finish()
+    assert long.tokens == reference(folder, [PROMPT], 50)[0]
+    assert [event["type"] for output in long.outputs for event in output[7] or []] == [1, 2, 3, 2]
+
+
 def test_preempted_requests_say_so_and_lose_nothing(frontend: WireFrontend, spawn: Spawn, folder: Path) -> None:
     spawn("engine", folder, "--num-gpu-blocks-override", 6, "--max-model-len", 96)
     frontend.accept()
@@ -180,7 +211,10 @@ BAD: list[tuple[list[int] | None, dict[str, Any], dict[str, Any], str]] = [
     ([1], {"allowed_token_ids": []}, {}, "allowed_token_ids"),
     ([1], {"_bad_words_token_ids": [[VOCAB]]}, {}, "bad_words"),
     ([1], {"logprob_token_ids": [VOCAB]}, {}, "logprob_token_ids"),
-    ([1], {"structured_outputs": {"json_object": True}}, {}, "structured_outputs is not supported"),
+    ([1], {"structured_outputs": {}}, {}, "exactly one kind of constraint must be given, got none"),
+    ([1], {"structured_outputs": {"regex": "a", "choice": ["b"]}}, {}, "got regex, choice"),
+    ([1], {"structured_outputs": {"regex": 5}}, {}, "must be a text"),
+    ([1], {"structured_outputs": {"choice": [""]}}, {}, "none of them empty"),
     ([1], {}, {"sampling_params": None}, "sampling_params are missing"),
     ([1], {}, {"pooling_params": [None]}, "pooling"),
     ([1], {}, {"lora_request": ["a", 1, "p"]}, "LoRA"),

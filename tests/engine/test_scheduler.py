@@ -1,4 +1,4 @@
-"""Properties of the scheduler and of block accounting, with a stand-in for the model."""
+"""Properties of the scheduler and of block accounting, with a stand-in for the model, with and without prefix caching."""
 
 from __future__ import annotations
 
@@ -7,94 +7,64 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.executor.plan import StepPlan
 from engine.kv_cache.manager import KvCacheManager
 from engine.kv_cache.pool import BlockPool
-from engine.protocol import FinishReason, SamplingParams
-from engine.scheduler.request import Request, State
-from engine.scheduler.scheduler import Limits, Outcome, Scheduler
+from engine.protocol import FinishReason
+from engine.scheduler.request import State
+from engine.scheduler.scheduler import Limits, Outcome, Policy, Scheduler
 from engine.scheduler.stop import check_stop, repeats
+from tests.engine.fake_worker import FakeWorker, expected, make_request, run
 
 EOS = 2
 
 
-def make_request(name: str, prompt: list[int], max_tokens: int = 16, **params: object) -> Request:
-    return Request(name, 0, prompt, SamplingParams(max_tokens=max_tokens, **params), max_tokens)  # type: ignore[arg-type]
-
-
-def fake_token(tokens: list[int]) -> int:
-    """A deterministic next token: what comes out must not depend on how the work was cut into steps."""
-    return hash(tuple(tokens)) % 1000 + 10
-
-
-class FakeWorker:
-    """Checks what a real worker relies on, and samples `fake_token`."""
-
-    def __init__(self, block_size: int) -> None:
-        self.block_size = block_size
-        self.cache: dict[tuple[int, int], tuple[str, int, int]] = {}
-        self.known: dict[str, list[int]] = {}
-
-    def execute(self, plan: StepPlan) -> dict[str, int]:
-        for name in plan.gone:
-            self.known.pop(name, None)
-        for new in plan.new:
-            assert new.request_id not in self.known
-            self.known[new.request_id] = list(new.tokens)
-        used: set[int] = set()
-        sampled = {}
-        for step in plan.steps:
-            own = set(step.blocks)
-            assert len(own) == len(step.blocks)
-            assert not own & used, "a block in two tables"
-            assert 0 not in own, "the null block in a table"
-            used |= own
-            for offset, token in enumerate(step.tokens):
-                place = step.start + offset
-                slot = (step.blocks[place // self.block_size], place % self.block_size)
-                self.cache[slot] = (step.request_id, place, token)
-            end = step.start + len(step.tokens)
-            context = []
-            for place in range(end):
-                name, where, token = self.cache[step.blocks[place // self.block_size], place % self.block_size]
-                assert (name, where) == (step.request_id, place), "another sequence's KV"
-                context.append(token)
-            if step.samples:
-                assert context == self.known[step.request_id]
-                token = fake_token(context)
-                self.known[step.request_id].append(token)
-                sampled[step.request_id] = token
-        return sampled
-
-
-def expected(prompt: list[int], count: int) -> list[int]:
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(fake_token(tokens))
-    return tokens[len(prompt) :]
-
-
 class Engine(RuleBasedStateMachine):
-    """Random add / abort / step; every request gets its own tokens, blocks never leak, budgets hold."""
+    """Random add / abort / step / reset; every request gets its own tokens, blocks never leak, budgets hold."""
 
     @initialize(
-        seqs=st.integers(1, 6), budget=st.integers(6, 20), blocks=st.integers(8, 24), block_size=st.sampled_from([1, 2, 4])
+        seqs=st.integers(1, 6),
+        budget=st.integers(6, 20),
+        blocks=st.integers(8, 24),
+        block_size=st.sampled_from([1, 2, 4]),
+        policy=st.sampled_from(["fcfs", "priority"]),
+        caching=st.booleans(),
     )
-    def start(self, seqs: int, budget: int, blocks: int, block_size: int) -> None:
-        self.limits = Limits(seqs, budget, min(blocks * block_size, 24))
+    def start(self, seqs: int, budget: int, blocks: int, block_size: int, policy: Policy, caching: bool) -> None:
+        self.limits = Limits(seqs, budget, min(blocks * block_size, 24), policy)
         self.scheduler = Scheduler(self.limits, KvCacheManager(blocks, block_size))
-        self.worker = FakeWorker(block_size)
+        self.salts: dict[str, str | None] = {}
+        self.worker = FakeWorker(block_size, self.salts)
         self.blocks = blocks
-        self.count = 0
+        self.hashing = block_size if caching else None
         self.live: dict[str, tuple[list[int], int, list[int]]] = {}
+        self.past: list[list[int]] = []
 
-    @rule(length=st.integers(1, 24), max_tokens=st.integers(1, 12))
-    def add(self, length: int, max_tokens: int) -> None:
-        prompt = [self.count * 7 + i for i in range(min(length, self.limits.max_model_len))]
-        name = f"r{self.count}"
-        self.count += 1
+    @rule(
+        length=st.integers(1, 24),
+        max_tokens=st.integers(1, 12),
+        family=st.integers(0, 2),
+        salt=st.sampled_from([None, None, "s"]),
+        priority=st.integers(-2, 2),
+        skip=st.sampled_from([False, False, True]),
+    )
+    def add(self, length: int, max_tokens: int, family: int, salt: str | None, priority: int, skip: bool) -> None:
+        self.submit([family * 100 + i for i in range(length)], max_tokens, salt, priority, skip)
+
+    @precondition(lambda self: self.past)
+    @rule(data=st.data(), more=st.integers(0, 5))
+    def follow_up(self, data: st.DataObject, more: int) -> None:
+        """What a conversation does: the prompt is an earlier prompt with its answer and something new."""
+        self.submit([*data.draw(st.sampled_from(self.past)), *range(more)], 4, None, 0, skip=False)
+
+    def submit(self, prompt: list[int], max_tokens: int, salt: str | None, priority: int, skip: bool) -> None:
+        prompt = prompt[: self.limits.max_model_len]
+        name = f"r{len(self.salts)}"
+        self.salts[name] = salt
         self.live[name] = (prompt, max_tokens, [])
-        self.scheduler.add(make_request(name, prompt, max_tokens))
+        request = make_request(
+            name, prompt, max_tokens, block_size=self.hashing, salt=salt, priority=priority, skip_cached=skip
+        )
+        self.scheduler.add(request)
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
@@ -104,12 +74,32 @@ class Engine(RuleBasedStateMachine):
         assert self.scheduler.abort(name) is None
         del self.live[name]
 
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def abort_during_a_step(self, data: st.DataObject) -> None:
+        plan = self.scheduler.schedule()
+        tokens = self.worker.execute(plan)
+        self.abort(data)
+        for outcome in self.scheduler.update(plan, tokens):
+            self.take(outcome)
+
+    @rule(preempt=st.booleans())
+    def reset(self, preempt: bool) -> None:
+        idle = not self.scheduler.running
+        assert self.scheduler.reset_prefix_cache(preempt) is (idle or preempt)
+        if idle or preempt:
+            # Stale from here on: whoever reads it gets the wrong world.
+            self.worker.cache.clear()
+
     @rule()
     def step(self) -> None:
         plan = self.scheduler.schedule()
         assert plan.num_tokens <= self.limits.max_num_batched_tokens
         assert len(plan.steps) <= self.limits.max_num_seqs
         assert bool(plan.steps) == bool(self.live), "live requests, but nothing to do"
+        assert all(step.tokens for step in plan.steps)
+        for victim in self.scheduler.preempted:
+            assert all(request.rank < victim.rank for request in self.scheduler.running)
         for outcome in self.scheduler.update(plan, self.worker.execute(plan)):
             self.take(outcome)
 
@@ -117,10 +107,15 @@ class Engine(RuleBasedStateMachine):
         name = outcome.request.request_id
         prompt, max_tokens, tokens = self.live[name]
         tokens.append(outcome.token)
+        cached = outcome.request.cached
+        assert cached is not None
+        assert 0 <= cached < len(outcome.request.tokens)
+        assert cached == 0 or (self.hashing is not None and not outcome.request.skip_cached)
         if outcome.stop is not None:
             assert outcome.stop.finish is FinishReason.LENGTH
             count = min(max_tokens, self.limits.max_model_len - len(prompt)) or 1
             assert tokens == expected(prompt, count)
+            self.past.append(prompt + tokens)
             del self.live[name]
 
     @invariant()
@@ -128,10 +123,16 @@ class Engine(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         scheduler = self.scheduler
-        held = sum(len(scheduler.cache.table(r.request_id)) for r in scheduler.running)
-        assert held + scheduler.cache.free_blocks == self.blocks
+        tables = [scheduler.cache.table(request.request_id) for request in scheduler.running]
+        held = {block for table in tables for block in table}
+        assert len(held) + scheduler.cache.free_blocks == self.blocks
+        if self.hashing is None:
+            assert len(held) == sum(map(len, tables)), "a block in two tables"
         assert len(scheduler.running) <= self.limits.max_num_seqs
         assert {r.request_id for r in scheduler.live()} == set(self.live)
+        for queue in (scheduler.running, scheduler.waiting):
+            ranks = [request.rank for request in queue]
+            assert ranks == sorted(ranks)
 
     def teardown(self) -> None:
         if hasattr(self, "scheduler"):
@@ -144,25 +145,14 @@ class Engine(RuleBasedStateMachine):
 
 
 TestEngine = Engine.TestCase
-TestEngine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-
-
-def run(scheduler: Scheduler, block_size: int) -> list[list[str]]:
-    """Step until all is done; request ids by step."""
-    worker = FakeWorker(block_size)
-    history = []
-    while scheduler.has_work:
-        plan = scheduler.schedule()
-        history.append([step.request_id for step in plan.steps])
-        scheduler.update(plan, worker.execute(plan))
-    return history
+TestEngine.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 
 
 def test_first_come_first_served() -> None:
     scheduler = Scheduler(Limits(2, 16, 32), KvCacheManager(32, 4))
     for name in "abcd":
         scheduler.add(make_request(name, [1, 2, 3], max_tokens=2))
-    assert run(scheduler, 4) == [["a", "b"], ["a", "b"], ["c", "d"], ["c", "d"]]
+    assert run(scheduler, FakeWorker(4)) == [["a", "b"], ["a", "b"], ["c", "d"], ["c", "d"]]
 
 
 def test_a_long_prompt_is_computed_in_chunks_beside_running_requests() -> None:
@@ -189,7 +179,7 @@ def test_the_youngest_is_preempted_and_goes_first_afterwards() -> None:
     scheduler = Scheduler(Limits(4, 64, 16), KvCacheManager(4, 4))
     for name in "abc":
         scheduler.add(make_request(name, [1, 2, 3, 4], max_tokens=8))
-    history = run(scheduler, 4)
+    history = run(scheduler, FakeWorker(4))
     assert scheduler.num_preemptions > 0
     assert history[0] == ["a", "b", "c"]
     finished = [max(i for i, step in enumerate(history) if name in step) for name in "abc"]

@@ -1,0 +1,102 @@
+"""A stand-in for the model, and requests for it."""
+
+from __future__ import annotations
+
+from engine.executor.plan import StepPlan
+from engine.kv_cache.hashing import PrefixHashes
+from engine.protocol import SamplingParams
+from engine.scheduler.request import Request
+from engine.scheduler.scheduler import Scheduler
+
+
+def make_request(
+    name: str,
+    prompt: list[int],
+    max_tokens: int = 16,
+    *,
+    block_size: int | None = None,
+    salt: str | None = None,
+    priority: int = 0,
+    skip_cached: bool = False,
+    **params: object,
+) -> Request:
+    """A request; with a `block_size` it takes part in prefix caching."""
+    prefix = None
+    if block_size is not None:
+        prefix = PrefixHashes(block_size, salt)
+        prefix.extend(prompt)
+    sampling = SamplingParams(max_tokens=max_tokens, **params)  # type: ignore[arg-type]
+    return Request(name, 0, prompt, sampling, max_tokens, priority=priority, prefix=prefix, skip_cached=skip_cached)
+
+
+def fake_token(tokens: list[int]) -> int:
+    """A deterministic next token: what comes out must not depend on how the work was cut into steps."""
+    return hash(tuple(tokens)) % 1000 + 10
+
+
+def expected(prompt: list[int], count: int) -> list[int]:
+    """The first `count` tokens that follow `prompt`."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(fake_token(tokens))
+    return tokens[len(prompt) :]
+
+
+class FakeWorker:
+    """Checks what a real worker relies on, and samples `fake_token` of what it finds in the cache.
+
+    A slot holds a token and the world it was computed in: the salt and all tokens before it.
+    """
+
+    def __init__(self, block_size: int, salts: dict[str, str | None] | None = None) -> None:
+        self.block_size = block_size
+        self.salts = salts if salts is not None else {}
+        self.cache: dict[tuple[int, int], tuple[int, int]] = {}
+        self.known: dict[str, list[int]] = {}
+
+    def execute(self, plan: StepPlan) -> dict[str, int]:
+        """Tokens by request id."""
+        for name in plan.gone:
+            self.known.pop(name, None)
+        for new in plan.new:
+            assert new.request_id not in self.known
+            self.known[new.request_id] = list(new.tokens)
+        readers: dict[int, int] = {}
+        for step in plan.steps:
+            assert len(set(step.blocks)) == len(step.blocks)
+            assert 0 not in step.blocks, "the null block in a table"
+            for block in step.blocks:
+                readers[block] = readers.get(block, 0) + 1
+        for step in plan.steps:
+            known = self.known[step.request_id]
+            for place, token in enumerate(step.tokens, step.start):
+                assert token == known[place]
+                block = step.blocks[place // self.block_size]
+                assert readers[block] == 1, "written to a block in two tables"
+                self.cache[block, place % self.block_size] = (token, self._world(step.request_id, known[:place]))
+        sampled = {}
+        for step in plan.steps:
+            known, context = self.known[step.request_id], []
+            for place in range(step.start + len(step.tokens)):
+                token, world = self.cache[step.blocks[place // self.block_size], place % self.block_size]
+                assert world == self._world(step.request_id, known[:place]), "KV of another beginning"
+                context.append(token)
+            assert step.samples == (len(context) == len(known))
+            if step.samples:
+                assert context == known
+                known.append(fake_token(context))
+                sampled[step.request_id] = known[-1]
+        return sampled
+
+    def _world(self, name: str, before: list[int]) -> int:
+        return hash((self.salts.get(name), *before))
+
+
+def run(scheduler: Scheduler, worker: FakeWorker) -> list[list[str]]:
+    """Step until all is done; request ids by step."""
+    history = []
+    while scheduler.has_work:
+        plan = scheduler.schedule()
+        history.append([step.request_id for step in plan.steps])
+        scheduler.update(plan, worker.execute(plan))
+    return history
