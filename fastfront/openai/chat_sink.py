@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastfront.openai.answers import answer_of
-from fastfront.openai.events import compact
+from fastfront.openai.events import compact, json_string
 from fastfront.openai.failures import engine_failure, failure_event
 from fastfront.openai.reading import Reading
-from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Message
+from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Message, Reasoning
 from fastfront.streams.prepared import PreparedCall
 from fastfront.streams.sink import Headers
 
@@ -94,7 +94,7 @@ class ChatSink:
                 choice.ids.append(token_ids)
             choice.stop_reason = stop_reason
             return b""
-        shown = [compact(delta) for delta in delta_objects(choice.answer.feed(text, finish))]
+        shown = shown_deltas(choice.answer.feed(text, finish))
         if not shown and (finish is not None or logprobs or (self._shows_ids and token_ids)):
             shown = [b"{}"]
         for position, delta in enumerate(shown):
@@ -161,7 +161,7 @@ class ChatSink:
             index,
             delta,
             _logprobs_object(logprobs),
-            compact(finish),
+            b"null" if finish is None else compact(finish),
             last,
             b"[%b]" % token_ids if self._shows_ids else b"null",
             fingerprint,
@@ -227,6 +227,16 @@ class ChatSink:
         if not self._counted:
             return None
         return {"reasoning_tokens": sum(choice.counter.count for choice in choices if choice.counter is not None)}
+
+
+def shown_deltas(deltas: list[Delta]) -> list[bytes]:
+    """The deltas of chunks as JSON. Most often it is one piece of text, so that is quick."""
+    if len(deltas) == 1:
+        delta = deltas[0]
+        if isinstance(delta, Content | Reasoning):
+            kind = b"content" if isinstance(delta, Content) else b"reasoning"
+            return [b'{"%b":%b}' % (kind, json_string(delta.text))]
+    return [compact(delta) for delta in delta_objects(deltas)]
 
 
 def delta_objects(deltas: Iterable[Delta]) -> list[Object]:
