@@ -10,6 +10,7 @@ from fastfront.errors import ApiError
 from fastfront.openai.reasoning.base import ReasoningParser
 from fastfront.openai.reasoning.prompt import Start, start_of
 from fastfront.openai.tools.base import NewId, ToolParser, Tools, mistral_id, numbered_ids, random_id
+from fastfront.openai.tools.coerce import Properties
 from fastfront.openai.tools.constraints import named_schema, required_schema, structural_tag
 from fastfront.openai.tools.deltas import Message
 from fastfront.openai.tools.forced import NamedParser, RequiredParser
@@ -174,7 +175,7 @@ class Plan:
 
     def _tools(self) -> Tools:
         return {
-            function["name"]: (function.get("parameters") or {}).get("properties") or {} for function in self.functions
+            function["name"]: _properties(function.get("parameters") or {}) for function in self.functions
         }
 
     def _new_id(self) -> NewId:
@@ -203,6 +204,12 @@ class Plan:
 
     def _hides_reasoning(self) -> bool:
         return self.hides_reasoning or self.parsers.reasoning is None
+
+
+def _properties(parameters: Mapping[str, Any]) -> Properties:
+    """The properties that a schema describes. Clients may send anything for one: nonsense says nothing about types."""
+    properties = parameters.get("properties")
+    return properties if isinstance(properties, dict) else {}
 
 
 def _choice(body: Body) -> tuple[str, str]:
