@@ -152,6 +152,13 @@ def test_prompt_logprobs_are_refused(reader: Serving) -> None:
     assert prepare(reader, echo=True).prompt_logprobs is None
 
 
+def test_messages_of_a_wrong_shape_are_refused(reader: Serving) -> None:
+    for calls in (5, "x", [5], {"a": 1}):
+        body = {"messages": [{"role": "assistant", "content": "", "tool_calls": calls}], "tools": [TOOL]}
+        with pytest.raises(ApiError):
+            prepare_chat(json.dumps(body).encode(), JSON_TYPE.get, reader)
+
+
 def test_choosing_parsers(smollm2_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     hermes = "<tool_call> </tool_call> <think></think> enable_thinking"

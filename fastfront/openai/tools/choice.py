@@ -229,7 +229,8 @@ def _has_format(body: Body) -> bool:
 
 def _earlier_calls(messages: Sequence[Any]) -> int:
     return sum(
-        len(message.get("tool_calls") or ())
+        len(calls)
         for message in messages
         if isinstance(message, Mapping) and message.get("role") == "assistant"
+        if isinstance(calls := message.get("tool_calls"), list)
     )

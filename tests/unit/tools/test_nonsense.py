@@ -11,8 +11,9 @@ from fastfront.openai.tools.registry import Registry
 
 SCHEMAS: list[Any] = [
     {"properties": ["a"]}, {"properties": "x"}, {"properties": {"a": 5}}, {"properties": {"a": {"type": {"x": 1}}}},
-    {"properties": {"a": {"type": [[1], {}]}}}, {"properties": {"a": {"anyOf": 5}}}, {"properties": {"a": {"anyOf": [5, None]}}},
-    {"properties": {"a": {"enum": 7}}}, {"type": 5}, {"properties": {"a": {"$ref": 5}}}, {"properties": {"a": {"oneOf": {"a": 1}}}},
+    {"properties": {"a": {"type": [[1], {}]}}}, {"properties": {"a": {"anyOf": 5}}},
+    {"properties": {"a": {"anyOf": [5, None]}}}, {"properties": {"a": {"enum": 7}}}, {"type": 5},
+    {"properties": {"a": {"$ref": 5}}}, {"properties": {"a": {"oneOf": {"a": 1}}}},
     {"properties": {"a": {"type": "object", "properties": 4}}}, {"properties": {"a": {"type": "array", "items": 3}}},
 ]  # fmt: skip
 CALLS = {
