@@ -46,8 +46,8 @@ class Siblings:
     def __init__(self, linears: list[torch.nn.Linear]) -> None:
         biases = [bias for bias in (_data(linear.bias) for linear in linears) if bias is not None]
         weight = torch.cat([linear.weight.data for linear in linears])
-        self._whole = PackedLinear(weight, torch.cat(biases) if biases else None)
-        self._sizes = [linear.out_features for linear in linears]
+        self.whole = PackedLinear(weight, torch.cat(biases) if biases else None)
+        self.sizes = [linear.out_features for linear in linears]
         self._input: torch.Tensor | None = None
         self._outputs: tuple[torch.Tensor, ...] = ()
 
@@ -55,9 +55,9 @@ class Siblings:
         """Output of the `index`-th layer for `x`."""
         if index == 0 or self._input is not x:
             self._input = x
-            self._outputs = self._whole(x).split(self._sizes, dim=-1)
+            self._outputs = self.whole(x).split(self.sizes, dim=-1)
         output = self._outputs[index]
-        if index == len(self._sizes) - 1:
+        if index == len(self.sizes) - 1:
             self._input, self._outputs = None, ()
         return output
 
@@ -67,12 +67,13 @@ class Sibling(torch.nn.Module):
 
     def __init__(self, siblings: Siblings, index: int) -> None:
         super().__init__()
-        self._siblings = siblings
+        self.siblings = siblings
         self._index = index
+        self.features = siblings.sizes[index]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`x` [..., in_features]."""
-        return self._siblings.member(self._index, x)
+        return self.siblings.member(self._index, x)
 
 
 class FusedRmsNorm(torch.nn.Module):

@@ -9,6 +9,7 @@ import torch
 from engine.executor.plan import Logprobs, StepPlan, StepResult
 from engine.model.attention import PagedAttention
 from engine.model.batch import FlatBatch, flatten
+from engine.model.lean import lean
 from engine.model.loader import takes
 from engine.sampling.logprobs import gather_logprobs
 from engine.sampling.sampler import sample
@@ -27,6 +28,7 @@ class ModelRunner:
         self._device = device
         self._states: dict[str, SequenceState] = {}
         self._prompt_parts: dict[str, list[Logprobs]] = {}
+        self._lean = lean(model, attention) if device.type == "cpu" else None
         self._picks_rows = takes(model.forward, "logits_to_keep")
 
     @torch.inference_mode()
@@ -61,6 +63,9 @@ class ModelRunner:
     def _forward(self, batch: FlatBatch, rows: list[int]) -> torch.Tensor:
         """Logits [rows, vocab]."""
         keep = torch.tensor(rows or [len(batch.tokens) - 1], dtype=torch.long, device=self._device)
+        if self._lean is not None:
+            self._attention.batch = batch
+            return self._lean(batch.tokens, batch.positions, keep)
         more = {"logits_to_keep": keep} if self._picks_rows else {}
         self._attention.batch = batch
         output = self._model(

@@ -52,7 +52,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def make(kind: str, **options: Any) -> Path:
         from tests.engine.tiny import save_tiny  # noqa: PLC0415 - torch only for those who ask
 
-        key = (kind, tuple(sorted(options.items())))
+        key = (kind, repr(sorted(options.items())))
         if key not in made:
             made[key] = save_tiny(kind, tmp_path_factory.mktemp(kind), **options)
         return made[key]
