@@ -100,7 +100,7 @@ def test_a_client_that_leaves_inside_its_body(server: Server, mock: MockEngine, 
      b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\nhost: a\r\nbad header\r\n\r\n"],
 )  # fmt: skip
 def test_garbage_ends_its_connection_only(server: Server, garbage: bytes) -> None:
-    with server.connect(5) as connection:
+    with server.connect(1) as connection:
         try:
             connection.send(garbage)
             answer = connection.receive()

@@ -19,14 +19,14 @@ from tests.support.waiting import wait_for
 
 def test_c63_a_big_prompt_holds_up_nobody_else(server: Server, mock: MockEngine, pieces: Pieces) -> None:
     """While megabytes of text are being tokenized, /health answers, tokens flow and short requests are served."""
-    big = b'{"prompt":"' + b"All work and no play makes Jack a dull boy. " * 40_000 + b'"}'
+    big = b'{"prompt":"' + b"All work and no play makes Jack a dull boy. " * 20_000 + b'"}'
     done = threading.Event()
     script = scripted({"tokens": [pieces.byte_level("a")], "delay_ms": 20}, then="loop")
     during: list[float] = []
     short = 0
 
     def tokenize(_: int) -> None:
-        assert server.post("/tokenize", big).json()["count"] > 400_000
+        assert server.post("/tokenize", big).json()["count"] > 200_000
         done.set()
 
     thread = threading.Thread(target=tokenize, args=(0,))
@@ -109,7 +109,7 @@ def test_c76_many_threads_swap_nothing(start: StartServer, pieces: Pieces) -> No
     server = start("--lanes", "4", "--workers", "3", "--request-threads", "8", mock_flags=("--tokens", "echo")).wait_ready()
     mock = server.mock
     assert mock is not None
-    seconds, clients = 4.0, 8
+    seconds, clients = 3.0, 8
     counts = [0] * clients
 
     def client(k: int) -> None:

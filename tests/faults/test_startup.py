@@ -56,12 +56,12 @@ def test_an_engine_that_cannot_run_at_all(start: StartServer) -> None:
 
 def test_an_engine_that_never_gets_ready(start: StartServer) -> None:
     """The message names the flag; the engine that is still loading is ended."""
-    server = start("--engine-ready-timeout", "2", mock_flags=("--startup", "silent"))
-    fails(server, "0 of 1 engines were ready after 2 s", "--engine-ready-timeout")
+    server = start("--engine-ready-timeout", "1", mock_flags=("--startup", "silent"))
+    fails(server, "0 of 1 engines were ready after 1 s", "--engine-ready-timeout")
 
 
 def test_the_environment_sets_the_same_limit(start: StartServer) -> None:
-    fails(start(mock_flags=("--startup", "silent"), env={"VLLM_ENGINE_READY_TIMEOUT_S": "2"}), "after 2 s")
+    fails(start(mock_flags=("--startup", "silent"), env={"VLLM_ENGINE_READY_TIMEOUT_S": "1"}), "after 1 s")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -192,8 +192,8 @@ def test_garbage_at_the_handshake_port(start: StartServer, tmp_path: Path) -> No
 
 def test_an_engine_that_leaves_before_it_is_ready(start: StartServer, tmp_path: Path) -> None:
     """A frontend cannot see how an engine elsewhere fares: the limit ends the wait."""
-    with alone(start, "--engine-ready-timeout", "3") as (server, port), engines(port, tmp_path, 0, flags=("--startup", "exit")):
-        fails(server, "0 of 1 engines were ready after 3 s")
+    with alone(start, "--engine-ready-timeout", "2") as (server, port), engines(port, tmp_path, 0, flags=("--startup", "exit")):
+        fails(server, "0 of 1 engines were ready after 2 s")
 
 
 def test_the_handshake_port_in_use(start: StartServer) -> None:
