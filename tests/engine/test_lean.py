@@ -38,9 +38,9 @@ KNOWN: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def loaded(folder: Path) -> Loaded:
-    result = load(str(folder), torch.float32, CPU, PLENTY)
-    result.attention.cache = PagedCache(result.shapes, 32, BLOCK, torch.float32, CPU)
+def loaded(folder: Path, dtype: torch.dtype = torch.float32) -> Loaded:
+    result = load(str(folder), dtype, CPU, PLENTY)
+    result.attention.cache = PagedCache(result.shapes, 32, BLOCK, dtype, CPU)
     return result
 
 
@@ -71,6 +71,11 @@ def test_logits_equal_those_of_the_model(tiny_model: Callable[..., Path], kind: 
             torch.testing.assert_close(fast(batch.tokens, batch.positions, keep), wanted, rtol=2e-4, atol=2e-4)
 
 
+def test_bfloat16_models_are_known_too(tiny_model: Callable[..., Path]) -> None:
+    other = loaded(tiny_model("llama"), torch.bfloat16)
+    assert lean(other.model, other.attention) is not None
+
+
 @pytest.mark.parametrize("kind", ["qwen3", "gemma2", "gpt_neox", "phi"])
 def test_other_models_are_left_alone(tiny_model: Callable[..., Path], kind: str) -> None:
     other = loaded(tiny_model(kind))
@@ -80,3 +85,9 @@ def test_other_models_are_left_alone(tiny_model: Callable[..., Path], kind: str)
 def test_a_model_without_packed_weights_is_left_alone(tiny_model: Callable[..., Path]) -> None:
     other = load(str(tiny_model("llama")), torch.float32, CPU, 0)
     assert lean(other.model, other.attention) is None
+
+
+def test_packing_does_not_change_the_count_of_parameters(tiny_model: Callable[..., Path]) -> None:
+    folder = str(tiny_model("llama"))
+    plain, packed = load(folder, torch.float32, CPU, 0), load(folder, torch.float32, CPU, PLENTY)
+    assert packed.parameters == plain.parameters == sum(parameter.numel() for parameter in plain.model.parameters())
