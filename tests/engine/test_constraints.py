@@ -229,6 +229,12 @@ def test_masks_change_their_rows_only(dtype: torch.dtype) -> None:
     assert torch.equal(logits[2, [0, 31, 39]], before[2, [0, 31, 39]])
 
 
+def test_tokens_beyond_a_mask_are_not_allowed() -> None:
+    logits = torch.zeros(1, 70)
+    apply_masks(logits, ["a"], masks_of({"a": [1, 31]}, 32))
+    assert torch.isfinite(logits[0]).nonzero()[:, 0].tolist() == [1, 31]
+
+
 def test_a_masked_row_samples_the_same_in_any_company() -> None:
     logits = torch.randn(6, 64, generator=torch.Generator().manual_seed(2))
     names = [f"r{row}" for row in range(6)]
