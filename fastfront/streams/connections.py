@@ -26,12 +26,24 @@ class Connection:
     def __init__(self, peer: str, registry: dict[str, Connection]) -> None:
         self.peer = peer
         self.closed = False
-        self._call: tuple[Call, Canceller] | None = None
+        self._call: tuple[Call, Canceller | None] | None = None  # no lane yet: the call has not been handed over
         self._registry = registry
         self._single: Any = None  # without an address: the waiter, ended with its one call
 
-    def begin(self, call: Call, lane: Canceller) -> None:
-        self._call = call, lane
+    def begin(self, call: Call) -> None:
+        """The connection waits for `call`, which its lane does not have yet."""
+        self._call = call, None
+
+    def posted(self, call: Call, lane: Canceller) -> None:
+        """The lane has the call, and perhaps has ended it. Only from here on it may be cancelled: a lane knows no other calls.
+
+        The lane is noted before `closed` is read, `close` writes that before it reads the lane: one of the two sees the other.
+        """
+        current = self._call
+        if current is not None and current[0] is call:
+            self._call = call, lane
+        if self.closed:
+            lane.cancel(call)
 
     def ended(self, call: Call) -> None:
         """The lane is done with the call."""
@@ -49,7 +61,8 @@ class Connection:
         current = self._call
         if current is not None:
             call, lane = current
-            lane.cancel(call)
+            if lane is not None:
+                lane.cancel(call)
 
 
 class Connections:

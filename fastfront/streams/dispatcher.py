@@ -80,10 +80,9 @@ class Dispatcher:
         except BaseException:
             self._balancer.finished(engines)
             raise
-        connection.begin(call, lane)
+        connection.begin(call)
         lane.post(call)
-        if connection.closed:
-            lane.cancel(call)
+        connection.posted(call, lane)
 
 
 def _both(first: Callable[[Call], None], second: Callable[[Call], None]) -> Callable[[Call], None]:
