@@ -53,6 +53,9 @@ class Balancer:
             was_alive, self._alive[engine] = self._alive[engine], False
         return was_alive
 
+    def is_alive(self, engine: int) -> bool:
+        return self._alive[engine]
+
     @property
     def in_flight(self) -> list[int]:
         with self._lock:

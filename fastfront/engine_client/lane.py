@@ -189,7 +189,8 @@ class Lane:
                 log.exception("request %s could not be submitted", item.external_id)
                 continue
             for engine, payload in adds:
-                if not self._send(engine, ADD, payload):
+                # An engine is marked as lost before its calls are failed: one of the two sees a call that comes meanwhile.
+                if not self._balancer.is_alive(engine) or not self._send(engine, ADD, payload):
                     self.pump.fail_engine(engine, f"engine {engine} is not connected")
                     break
             if item.disconnected:

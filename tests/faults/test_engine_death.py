@@ -125,7 +125,8 @@ def test_sigterm_right_after_the_death_does_not_turn_it_into_success(start: Star
     assert server.exits(LIMIT_S) == 1
 
 
-def test_requests_that_arrive_while_the_engine_dies(start: StartServer, a: int) -> None:
+@pytest.mark.parametrize("how", ["kill", "dead", "garbage"])
+def test_requests_that_arrive_while_the_engine_dies(start: StartServer, a: int, how: str) -> None:
     """Every one is answered or its connection closed: none hangs, whatever moment it met."""
     server = start(env=STAY).wait_ready()
     script = scripted({"tokens": [a], "delay_ms": 1}, then="loop")
@@ -141,7 +142,11 @@ def test_requests_that_arrive_while_the_engine_dies(start: StartServer, a: int) 
 
     def killer(_: int) -> None:
         enough.wait(60)
-        kill_engine(server, signal.SIGKILL)
+        if how == "garbage":
+            assert server.mock is not None
+            server.mock.raw(b"\xc1")
+        else:
+            die(server, how)
 
     at_once(lambda k: killer(k) if k == 8 else client(k), range(9))
     assert len(outcomes) == 8 * 60
