@@ -239,3 +239,24 @@ def test_one_of_two_engines_is_killed(start: StartServer, tmp_path: Path, a: int
         assert [len(mock.adds()) for mock in mocks] == [5, 11]
         processes[1].kill()
         assert server.exits(LIMIT_S) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_choices_on_other_engines_are_aborted(start: StartServer, tmp_path: Path, a: int, stream: bool) -> None:
+    """One choice on each of two engines: when one engine goes the request fails, and the other engine stops working for it."""
+    with joined(start, tmp_path, 2) as (server, mocks, processes), server.connect() as connection:
+        script = scripted({"tokens": [a], "delay_ms": 20}, then="loop")
+        connection.send(post(COMPLETIONS, {"prompt": "hello", "n": 2, "stream": stream, "max_tokens": 5000, **script}))
+        ids = [mock.wait_adds(1)[0]["id"] for mock in mocks]
+        if stream:
+            connection.response_head()
+        processes[0].kill()
+        if stream:
+            assert connection.response_body().endswith(b"data: [DONE]\n\n")
+        else:
+            assert connection.response().status == 503
+        mocks[1].wait_aborts([ids[1]], timeout_s=LIMIT_S)
+        assert mocks[1].counts()["running"] == 0
+        assert server.get("/health").status_code == 200
+        processes[1].kill()
+        assert server.exits(LIMIT_S) == 1
