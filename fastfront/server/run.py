@@ -44,6 +44,7 @@ from fastfront.server.http import HttpServer, bind_socket
 from fastfront.server.logs import configure_logging
 from fastfront.server.request_log import RequestLog
 from fastfront.server.routes import Routes, failure_answer
+from fastfront.server.tls import check_certificate
 from fastfront.server.tracing.exporter import Exporter
 from fastfront.server.tracing.tracer import Tracer, headers_from
 from fastfront.streams.connections import Connections
@@ -95,6 +96,8 @@ class Server:
     def _serve(self) -> int:
         config = self._config
         raise_open_files()
+        if config.ssl_certfile is not None and config.ssl_keyfile is not None:
+            check_certificate(config.ssl_certfile, config.ssl_keyfile)
         try:
             sock = bind_socket(config.host, config.port, config.uds)
         except OSError as error:

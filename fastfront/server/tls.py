@@ -1,0 +1,25 @@
+"""Certificate and key, looked at before anything starts: the HTTP server would end the process over a bad one."""
+
+from __future__ import annotations
+
+import ssl
+
+from fastfront.errors import SetupError
+
+
+def check_certificate(certfile: str, keyfile: str) -> None:
+    """Raises SetupError naming the file at fault, or both where they do not belong together."""
+    for flag, path in (("--ssl-certfile", certfile), ("--ssl-keyfile", keyfile)):
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise SetupError(f"{flag} {path}: {error.strerror}") from error
+    try:
+        # An encrypted key would ask at the terminal; the HTTP server reads none.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password=lambda: b"")
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        raise SetupError(
+            f"--ssl-certfile {certfile} and --ssl-keyfile {keyfile} are no certificate and its key: {reason}"
+        ) from error
