@@ -166,8 +166,10 @@ def test_an_engine_of_a_rank_that_is_not_expected(start: StartServer, tmp_path: 
 
 
 def test_two_engines_of_one_rank(start: StartServer, tmp_path: Path) -> None:
-    with alone(start, "--data-parallel-size", "2") as (server, port), engines(port, tmp_path, 1, 1):
-        fails(server, "engine 1", "twice")
+    with alone(start, "--data-parallel-size", "2") as (server, port), engines(port, tmp_path, 1):
+        joining(server)
+        with engines(port, tmp_path, 1):
+            fails(server, "engine 1", "twice")
 
 
 def test_an_engine_that_comes_late_does_no_harm(start: StartServer, tmp_path: Path) -> None:
