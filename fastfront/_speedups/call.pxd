@@ -62,6 +62,7 @@ cdef struct CallC:
     int32_t top                 # alternatives per logprob entry, -1: all that the engine sent
     int32_t prompt_top          # the same for prompt logprobs; meaningful if they come
     bint started                # something of the answer has been produced: no status line can be sent any more
+    bint entered                # a table has taken it (and holds a reference until it is over)
     bint ended                  # the answer is complete, failed or given up
     uint32_t n_choices
     uint32_t remaining          # choices that are not finished

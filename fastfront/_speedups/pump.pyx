@@ -99,6 +99,7 @@ cdef class Pump(StreamTable):
     cdef Buf fail_message               # of the newest EVENT_FAIL, UTF-8
     cdef object fail_body, fail_event, sse_headers, json_headers
     cdef PyObject *ok_type              # type of what send returns while the client is there
+    cdef int lost_engine                # of the newest fail_engine
     cdef double now                     # when the message at hand came (monotonic s)
     cdef Histogram stats[9]             # by HistogramName
     cdef uint64_t step_tokens           # of the message at hand
@@ -145,6 +146,7 @@ cdef class Pump(StreamTable):
             raise ValueError("the call has ended")
         self.reserve(c.n_choices)
         Py_INCREF(call)
+        c.entered = True
         c.sent_at = monotonic()
         c.arrived_at = c.sent_at - max(0.0, unix_time() - call.arrival_time)
         observe(&self.stats[<int>HIST_N], c.n)
@@ -198,6 +200,10 @@ cdef class Pump(StreamTable):
         e.n = self.out.len - at if kind != EVENT_FAIL else 0
         return 0
 
+    cdef bint is_lost(self, int engine) noexcept nogil:
+        """Whether fail_engine is at work on this engine."""
+        return self.lost_engine < 0 or self.lost_engine == engine
+
     cdef int fail(self, CallC *c, size_t code) noexcept nogil:
         """Ends a call with an error; its other choices are aborted."""
         cdef uint32_t i
@@ -207,7 +213,7 @@ cdef class Pump(StreamTable):
         c.ended = True
         for i in range(c.n_choices):
             if c.choices[i].attached:
-                if not c.choices[i].finished and code != ERROR_ENGINE_DEAD:
+                if not c.choices[i].finished and not (code == ERROR_ENGINE_DEAD and self.is_lost(c.choices[i].engine)):
                     r |= self.abort(&c.choices[i])
                 self.detach(&c.choices[i])
         self.requests[<int>FINISH_ERROR] += c.remaining
@@ -692,19 +698,11 @@ cdef class Pump(StreamTable):
         return 0
 
     def cancel(self, Call call not None):
-        """The client has gone: aborts the call's requests. Does nothing for a call that has ended."""
-        if call.c.ended or call.c.choices == NULL:
+        """The client has gone: aborts the call's requests. Does nothing for a call that has ended or was never attached."""
+        if call.c.ended or not call.c.entered:
             return
         self.give_up(call)
         self.finish_call(call)
-        self.flush()
-
-    def fail_call(self, Call call not None, int code, str message):
-        """Ends an attached call with an error."""
-        text = message.encode()
-        self.fail_message.len = 0
-        buf_put(&self.fail_message, text, len(text))
-        self.fail(&call.c, code)
         self.flush()
 
     def fail_engine(self, int engine, str message):
@@ -712,6 +710,7 @@ cdef class Pump(StreamTable):
         cdef uint32_t i
         cdef int failed = 0
         text = message.encode()
+        self.lost_engine = engine
         self.fail_message.len = 0
         buf_put(&self.fail_message, text, len(text))
         for i in range(self.n_slots):

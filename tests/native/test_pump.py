@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastfront._speedups.call import Call
 from fastfront._speedups.msgpack import packb, unpackb
 from fastfront._speedups.output import ErrorCode
 from fastfront._speedups.pump import EngineMessageError
+from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 from tests.native.conftest import Model, load
 from tests.native.pumping import Client, Rig
 
@@ -224,9 +227,6 @@ def test_unknown_ids_are_passed_over(rig: Rig, name: str) -> None:
 def test_add_message_follows_the_wire(rig: Rig) -> None:
     call, _ = rig.start(Client())
     rig.pump.cancel(call)
-    from fastfront._speedups.call import Call  # noqa: PLC0415 - beside what it is compared with
-    from fastfront.streams.prepared import PreparedCall, PreparedPrompt  # noqa: PLC0415
-
     prepared = PreparedCall(
         "chat",
         "chatcmpl-1",
@@ -371,3 +371,47 @@ def test_histograms_count_what_happened(rig: Rig, ids: Any) -> None:
     assert (counts[bounds.index(1)], counts[bounds.index(5)], sum_of) == (1, 1, 4.0)
     assert read["vllm:iteration_tokens_total"][2] == 4 + 6, "the prompts count in the step of their first token"
     assert read["vllm:time_to_first_token_seconds"][2] > 1e9, "the arrival time of these calls is 1.5 s after 1970"
+
+
+def test_cancelling_what_was_never_attached_does_nothing(rig: Rig) -> None:
+    prepared = PreparedCall("chat", "x", 1, "m", [PreparedPrompt([1], 5)], {})
+    call = Call(prepared, rig.vocabulary, Client(), [0], 0, "fp", 1.0)
+    before = sys.getrefcount(call)
+    rig.pump.cancel(call)
+    assert sys.getrefcount(call) == before
+    assert not call.ended
+    assert rig.pump.finished_engines == []
+    assert len(rig.pump.attach(call)) == 1, "it can still be attached"
+
+
+def test_losing_an_engine_aborts_what_runs_on_others(rig: Rig) -> None:
+    prepared = PreparedCall("chat", "x", 1, "m", [PreparedPrompt([1], 5)], {}, n=3)
+    call = Call(prepared, rig.vocabulary, Client(), [0, 1, 1], 0, "fp", 1.0)
+    requests = [unpackb(payload)[0] for _, payload in rig.pump.attach(call)]
+    assert rig.pump.fail_engine(0, "gone") == 1
+    assert rig.aborted() == requests[1:]
+    assert rig.pump.live == 0
+
+
+def test_no_python_runs_per_token(qwen3: Model) -> None:
+    """Whatever the number of streams, a step runs no Python function: only the sends, which are native calls."""
+
+    class Wire:
+        send_bytes = staticmethod(len)
+
+    class Protocol:
+        def response_stream(self, status: int, headers: list[tuple[str, str]]) -> type[Wire]:
+            return Wire
+
+    rig = Rig(qwen3.vocabulary)
+    requests = [rig.start(Protocol(), stream=True, stop=["nothing"])[1][0] for _ in range(50)]
+    rig.step(*[[request, [9707]] for request in requests])
+    message = packb([0, [[request, [1879]] for request in requests], None, 1.0])
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, _arg: calls.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        rig.pump.feed(message)
+    finally:
+        sys.setprofile(None)
+    assert calls == []
+    assert rig.pump.sends == 100
