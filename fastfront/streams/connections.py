@@ -56,8 +56,9 @@ class Connection:
     def close(self, _future: object = None) -> None:
         """The client has gone. May be called twice, by two threads."""
         self.closed = True
-        if self._registry.get(self.peer) is self:
-            self._registry.pop(self.peer, None)
+        with suppress(KeyError):  # closed by the other thread meanwhile
+            if self._registry[self.peer] is self:
+                del self._registry[self.peer]
         current = self._call
         if current is not None:
             call, lane = current

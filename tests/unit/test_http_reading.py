@@ -147,9 +147,11 @@ def test_a_closed_connection_cancels_what_it_waits_for() -> None:
     connection = connections.of(Scope, Watched(future))
     assert connections.of(Scope, Watched(None)) is connection, "one waiter per connection"
     first, second = object(), object()
-    connection.begin(first, lane)  # type: ignore[arg-type]
+    connection.begin(first)  # type: ignore[arg-type]
+    connection.posted(first, lane)  # type: ignore[arg-type]
     connection.ended(first)  # type: ignore[arg-type]
-    connection.begin(second, lane)  # type: ignore[arg-type]
+    connection.begin(second)  # type: ignore[arg-type]
+    connection.posted(second, lane)  # type: ignore[arg-type]
     future.settle(None)
     assert lane.cancelled == [second]
     assert connection.closed
@@ -169,7 +171,8 @@ def test_connections_without_an_address_are_watched_one_by_one() -> None:
     one, two = connections.of(Unix, Watched(future)), connections.of(Unix, Watched(Future()))
     assert one is not two
     assert len(connections) == 0
-    one.begin(call, lane)  # type: ignore[arg-type]
+    one.begin(call)  # type: ignore[arg-type]
+    one.posted(call, lane)  # type: ignore[arg-type]
     one.ended(call)  # type: ignore[arg-type]
     assert future.cancelled, "a waiter left behind would take the wake-up of the connection's next request"
     assert lane.cancelled == []
