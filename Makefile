@@ -4,7 +4,7 @@ PORT ?= 8000
 MODEL ?= smollm2
 ARGS ?=
 
-.PHONY: help setup serve test lint type unit ext tokenizers fuzz soak bench clean distclean
+.PHONY: help setup serve test lint type unit ext tokenizers fuzz soak bench bench-peers clean distclean
 
 help:
 	@echo "make serve       set up what is missing, then serve $(MODEL) on port $(PORT) (more options: ARGS=...)"
@@ -17,6 +17,7 @@ help:
 	@echo "make fuzz        fuzz the native modules for a minute each"
 	@echo "make soak        200,000 short requests from 64 connections; prints memory and descriptors"
 	@echo "make bench       the token path alone: CPU per token, and two lanes against one"
+	@echo "make bench-peers vLLM's frontends, to be measured beside ours (5 GB)"
 	@echo "make clean       remove build products; distclean: the environments too (the cache stays)"
 
 setup:
@@ -52,6 +53,9 @@ soak: setup
 
 bench: ext tokenizers
 	.venv/bin/python -m bench.step $(ARGS)
+
+bench-peers:
+	@$(PYTHON) -m tools.setup peers
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

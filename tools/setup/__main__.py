@@ -14,7 +14,7 @@ from tools.setup.steps import TARGETS
 
 _DESCRIPTION = """Make what TARGET needs and is not there yet. Variables: FASTFRONT_CACHE (default ~/.cache/fastfront),
 FASTFRONT_PYTHON (free-threaded Python to use), FASTFRONT_ENGINE_PYTHON (ordinary Python for the engine),
-FASTFRONT_PGO and FASTFRONT_LTO (0 or 1, when Python is built here)."""
+FASTFRONT_PGO and FASTFRONT_LTO (0 or 1, when Python is built here), FASTFRONT_VLLM_RS (a vllm-rs that is here already)."""
 
 
 def main() -> int:

@@ -49,6 +49,11 @@ class Paths:
         return self.cache / "tokenizers"
 
     @property
+    def peers(self) -> Path:
+        """Other frontends, for benchmarks."""
+        return self.cache / "peers"
+
+    @property
     def build(self) -> Path:
         """Scratch space of builds, removed when a build has succeeded."""
         return self.cache / "build"

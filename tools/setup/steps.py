@@ -9,6 +9,7 @@ from tools.setup.interpreter import choose_installed, interpreter_ready, make_in
 from tools.setup.machine import cargo_problem, ensure_cargo, ensure_room
 from tools.setup.model import make_model, model_ready
 from tools.setup.npm_tokenizers import make_tokenizers, tokenizers_ready
+from tools.setup.peers import make_rust, make_vllm, rust_ready, vllm_ready
 from tools.setup.plan import Context, Step
 from tools.setup.tokenizers_wheel import make_wheel, wheel_ready
 from tools.setup.uv import ensure_uv, uv_ready
@@ -41,6 +42,10 @@ _ENGINE = Step("engine-env", "engine environment (.venv-engine)", engine_env_rea
 _MODEL = Step("model", "model smollm2", model_ready, make_model)
 _BYTECODE = Step("bytecode", "bytecode of the project", bytecode_ready, make_bytecode)
 _TOKENIZERS = Step("test-tokenizers", "tokenizers for the tests", tokenizers_ready, make_tokenizers)
+_PEERS = (
+    Step("peers-vllm", "vLLM's Python frontend", vllm_ready, make_vllm),
+    Step("peers-rust", "vLLM's Rust frontend", rust_ready, make_rust),
+)
 
 SETUP = (_CHECK, _UV, *_FRONTEND, _ENGINE, _MODEL, _BYTECODE)
 TEST = (*SETUP, _TOKENIZERS)
@@ -48,5 +53,6 @@ TARGETS: dict[str, tuple[Step, ...]] = {
     "setup": SETUP,
     "test": TEST,
     "tokenizers": (_TOKENIZERS,),
+    "peers": (_UV, *_PEERS),
     "ext": (_CHECK, _UV, *_FRONTEND),
 }
