@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ENGINE_TESTS = ("tests/engine", "tests/interop")
+ENGINE_TESTS = ("tests/engine", "tests/interop", "tests/bench")
 _NO_TESTS_COLLECTED = 5
 
 

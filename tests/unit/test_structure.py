@@ -66,7 +66,7 @@ def test_engine_does_not_know_the_frontend(path: Path) -> None:
 
 def documented() -> list[str]:
     text = (ROOT / "docs/structures.md").read_text()
-    return sorted(set(re.findall(r"`(fastfront\.[\w.]+)`", text)))
+    return sorted(set(re.findall(r"`((?:fastfront|bench)\.[\w.]+)`", text)))
 
 
 @pytest.mark.parametrize("name", documented())

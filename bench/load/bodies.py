@@ -1,0 +1,65 @@
+"""Request bodies: random prompts of common words, or prompts from a file."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.load.options import Load, LoadError
+
+WORDS = tuple((Path(__file__).parent / "words.txt").read_text().split())
+
+
+def bodies(load: Load) -> Iterator[str]:
+    """The JSON lines to send in turn. Raises LoadError for a prompts file that has none or other content."""
+    if load.prompts is None:
+        rng = random.Random(load.seed)
+        for _ in range(load.distinct):
+            yield body(load, " ".join(rng.choices(WORDS, k=load.prompt_tokens)))
+        return
+    count = 0
+    try:
+        with load.prompts.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield body(load, _prompt(line, f"{load.prompts}:{number}"))
+                    count += 1
+    except OSError as error:
+        raise LoadError(f"prompts: {error}") from error
+    if count == 0:
+        raise LoadError(f"prompts: {load.prompts} is empty")
+
+
+def _prompt(line: str, where: str) -> Any:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise LoadError(f"prompts: {where}: {error}") from error
+    if isinstance(found, dict):
+        for key in ("messages", "prompt"):
+            if key in found:
+                return found[key]
+    raise LoadError(f"prompts: {where}: neither `prompt` nor `messages`")
+
+
+def body(load: Load, prompt: Any) -> str:
+    """One request: `prompt` is a text, or a list of messages for a chat."""
+    fields: dict[str, Any] = {}
+    if load.model is not None:
+        fields["model"] = load.model
+    if load.path.endswith("/chat/completions"):
+        fields["messages"] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    else:
+        fields["prompt"] = prompt
+    fields["max_tokens"] = load.max_tokens
+    if load.ignore_eos:
+        fields["ignore_eos"] = True
+    if load.stream:
+        fields |= {"stream": True, "stream_options": {"include_usage": True}}
+    if load.return_token_ids:
+        fields["return_token_ids"] = True
+    fields |= load.extra
+    return json.dumps({key: value for key, value in fields.items() if value is not None}, ensure_ascii=False)
