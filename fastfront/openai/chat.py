@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fastfront.errors import ApiError, bad_value
+from fastfront.openai.beams.answers import ChatBeams, beam_sampling
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import (
     bad_words_ids,
@@ -24,7 +25,7 @@ from fastfront.openai.calls import (
 from fastfront.openai.chat_sink import ChatSink
 from fastfront.openai.checks import check_chat, refuse_unserved
 from fastfront.openai.fields import ChatBody
-from fastfront.openai.logprobs import FIELDS, NOTHING, chat_logprobs, put_on_wire
+from fastfront.openai.logprobs import FIELDS, NOTHING, LogprobsWanted, chat_logprobs, put_on_wire
 from fastfront.openai.message_errors import message_error
 from fastfront.openai.prompts import encode_prompt, require_output_fits, require_vocabulary, tokens_left
 from fastfront.openai.reading import Reading
@@ -59,6 +60,9 @@ def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
 def prepare_chat_fields(fields: Mapping[str, Any], header: Header, serving: Serving) -> PreparedCall:
     """The same from fields that are already read and checked. Raises ApiError."""
     prepared, reading = prepare_reading(fields, header, serving)
+    if fields.get("use_beam_search"):
+        prepared.steps = ChatBeams(prepared, reading, fields, serving)
+        return prepared
     return prepared if reading is None else with_chat_sink([prepared], [reading], fields, serving)
 
 
@@ -103,23 +107,11 @@ def prepare_reading(
     max_tokens = tokens_left(requested, len(ids), serving)
     n = get("n")
     n = 1 if n is None else n
-    sampling = sampling_map(
-        fields, serving.defaults, serving.stops, n, max_tokens, serving.limits.max_n, serving.vocab_size
-    )
-    if (words := bad_words_ids(fields, serving)) is not None:
-        sampling["_bad_words_token_ids"] = words
-    wanted = NOTHING if FIELDS.isdisjoint(fields) else chat_logprobs(fields, serving)
-    if plan is not None and wanted.prompt is not None:
-        if get("prompt_logprobs") is not None:
-            raise bad_value("`prompt_logprobs` are not available where tool calls or reasoning are read.", "prompt_logprobs")
-        wanted = wanted._replace(prompt=None)
-    if wanted is not NOTHING:
-        put_on_wire(wanted, sampling)
-    forced = None if plan is None else plan.constraint()
-    if forced is None:
-        put_structure(fields, serving.structured, sampling)
+    if get("use_beam_search"):
+        sampling = beam_sampling(fields, n, serving)
+        wanted = NOTHING._replace(sample=get("top_logprobs") or 0) if get("logprobs") else NOTHING
     else:
-        sampling["structured_outputs"] = structured_map(forced, serving.structured)
+        sampling, wanted = _sampling(fields, serving, plan, n, max_tokens)
     require_vocabulary(ids, serving)
     role = serving.response_role if get("add_generation_prompt", True) else conversation[-1]["role"]
     stream = bool(get("stream"))
@@ -154,6 +146,28 @@ def prepare_reading(
         return prepared, None
     start = plan.start(text)
     return prepared, Reading(plan, start, serving.tokenizer, serving.special_ids, serving.tool_calls, request_type)
+
+
+def _sampling(
+    fields: Mapping[str, Any], serving: Serving, plan: Plan | None, n: int, max_tokens: int
+) -> tuple[dict[str, object], LogprobsWanted]:
+    """The sampling map, and which logprobs are wanted. Raises ApiError."""
+    sampling = sampling_map(fields, serving.defaults, serving.stops, n, max_tokens, serving.limits.max_n, serving.vocab_size)
+    if (words := bad_words_ids(fields, serving)) is not None:
+        sampling["_bad_words_token_ids"] = words
+    wanted = NOTHING if FIELDS.isdisjoint(fields) else chat_logprobs(fields, serving)
+    if plan is not None and wanted.prompt is not None:
+        if fields.get("prompt_logprobs") is not None:
+            raise bad_value("`prompt_logprobs` are not available where tool calls or reasoning are read.", "prompt_logprobs")
+        wanted = wanted._replace(prompt=None)
+    if wanted is not NOTHING:
+        put_on_wire(wanted, sampling)
+    forced = None if plan is None else plan.constraint()
+    if forced is None:
+        put_structure(fields, serving.structured, sampling)
+    else:
+        sampling["structured_outputs"] = structured_map(forced, serving.structured)
+    return sampling, wanted
 
 
 def _plan(fields: Mapping[str, Any], serving: Serving) -> Plan | None:

@@ -21,12 +21,13 @@ Object = dict[str, Any]
 class _Choice:
     """One choice: what its text means, and what goes with it."""
 
-    __slots__ = ("answer", "counter", "forced", "ids", "logprobs", "stop_reason")
+    __slots__ = ("answer", "counter", "forced", "ids", "logprobs", "plain", "stop_reason")
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading | None) -> None:
         self.answer = answer_of(reading)
-        self.counter = reading.counter()
-        self.forced = reading.plan.choice in ("required", "named")
+        self.counter = None if reading is None else reading.counter()
+        self.forced = reading is None or reading.plan.choice in ("required", "named")
+        self.plain = reading is None
         self.ids: list[bytes] = []                 # of whole answers, as are these
         self.logprobs: list[bytes] = []
         self.stop_reason: int | str | None = None
@@ -39,14 +40,14 @@ class _Choice:
 class ChatSink:
     """One answer to a chat request: its body, or its chunks, in which a choice's text comes as its parser settles it.
 
-    `readings` has one for each prompt. `shows_ids` says whether the client asked for token ids: the pump must give them
-    in any case where reasoning is counted. `hides_details`: neither ids nor logprobs are shown.
+    `readings` has one for each prompt, None where the text is the answer. `shows_ids` says whether the client asked for token
+    ids: the pump must give them in any case where reasoning is counted. `hides_details`: neither ids nor logprobs are shown.
     """
 
     def __init__(
         self,
         prepared: PreparedCall,
-        readings: Sequence[Reading],
+        readings: Sequence[Reading | None],
         fingerprint: str,
         *,
         shows_ids: bool = False,
@@ -60,6 +61,7 @@ class ChatSink:
         self._n = prepared.n
         self._shows_ids = shows_ids and not hides_details
         self._shows_logprobs = not hides_details
+        self._no_logprobs = b'{"content":[]}' if prepared.logprobs is not None and not hides_details else b"null"
         self._include_usage = prepared.include_usage
         self._continuous = prepared.continuous_usage
         self._role = prepared.role
@@ -96,7 +98,7 @@ class ChatSink:
             return b""
         shown = shown_deltas(choice.answer.feed(text, finish))
         if not shown and (finish is not None or logprobs or (self._shows_ids and token_ids)):
-            shown = [b"{}"]
+            shown = [b'{"content":""}' if choice.plain else b"{}"]
         for position, delta in enumerate(shown):
             if position < len(shown) - 1:
                 out.append(self._chunk(index, delta, b"", b"", None, None, completion_tokens))
@@ -203,7 +205,7 @@ class ChatSink:
             % (
                 index,
                 compact(message),
-                _logprobs_object(b",".join(choice.logprobs)),
+                _logprobs_object(b",".join(choice.logprobs), self._no_logprobs),
                 compact(choice.answer.finish),
                 compact(choice.stop_reason),
                 b"[%b]" % b",".join(choice.ids) if self._shows_ids else b"null",
@@ -289,5 +291,5 @@ def message_object(role: str, echo: str, message: Message, forced: bool = False)
     return shown
 
 
-def _logprobs_object(logprobs: bytes) -> bytes:
-    return b'{"content":[%b]}' % logprobs if logprobs else b"null"
+def _logprobs_object(logprobs: bytes, without: bytes = b"null") -> bytes:
+    return b'{"content":[%b]}' % logprobs if logprobs else without

@@ -69,7 +69,14 @@ def _check_common(body: Body) -> None:
 
 def _check_logprobs(body: Body, counted: str) -> None:
     """Numbers of logprobs; `counted` is the field that says how many are wanted for each token."""
-    ids = body.get("logprob_token_ids")
+    ids, beams = body.get("logprob_token_ids"), body.get("use_beam_search")
+    if ids and beams:
+        raise bad_value("`logprob_token_ids` is not supported with beam search.", "logprob_token_ids")
+    if counted == "logprobs" and beams and body.get("echo") and body.get("logprobs") is not None:
+        raise bad_value(
+            "`echo` with `logprobs` is not supported with beam search because beam search does not compute prompt logprobs.",
+            "echo",
+        )
     if isinstance(ids, list):
         if not ids:
             raise bad_value("`logprob_token_ids` must not be an empty list.", "logprob_token_ids")
@@ -193,7 +200,6 @@ _REMOVED = (
 # Known fields without an implementation, with the values besides false that ask for nothing.
 _UNSERVED: Mapping[str, tuple[object, ...]] = {
     "logprob_token_ids": (None,),
-    "use_beam_search": (),
     "watermarking": (None,),
     "thinking_token_budget": (None, -1),
     "repetition_detection": (None,),

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fastfront.errors import ApiError, bad_value
+from fastfront.openai.beams.answers import CompletionBeams, beam_sampling
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import (
     bad_words_ids,
@@ -22,7 +23,7 @@ from fastfront.openai.calls import (
 )
 from fastfront.openai.checks import check_completion, refuse_unserved
 from fastfront.openai.fields import CompletionBody
-from fastfront.openai.logprobs import FIELDS, NOTHING, completion_logprobs, put_on_wire
+from fastfront.openai.logprobs import FIELDS, NOTHING, LogprobsWanted, completion_logprobs, put_on_wire
 from fastfront.openai.prompts import (
     encode_prompt,
     require_output_fits,
@@ -61,6 +62,9 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
     stop = stop_strings(fields, serving)
     if not plain:
         refuse_unserved(fields)
+    beams = get("use_beam_search", False)
+    if beams and get("stream"):
+        raise ApiError("Streaming is not currently supported with beam search")
     requested = get("max_tokens")
     requested = DEFAULT_MAX_TOKENS if requested is None else requested
     require_output_fits(requested, "max_tokens", serving.max_model_len)
@@ -70,28 +74,23 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
 
     encoded = [_encode(item, fields, requested, serving) for item in _prompts(prompt, serving)]
     # The engine makes at least one token: with nothing but an echo asked for, it is not shown.
-    wanted = 1 if hide_output else requested
-    lengths = [tokens_left(wanted, len(ids), serving) for ids, _ in encoded]
-    n = get("n", 1)
-    sampling = sampling_map(
-        fields, serving.defaults, serving.stops, n, lengths[0], serving.limits.max_n, serving.vocab_size
-    )
-    if (words := bad_words_ids(fields, serving)) is not None:
-        sampling["_bad_words_token_ids"] = words
-    wanted = NOTHING if FIELDS.isdisjoint(fields) else completion_logprobs(fields, serving)
-    if wanted is not NOTHING:
-        put_on_wire(wanted, sampling)
-    put_structure(fields, serving.structured, sampling)
-    min_tokens = get("min_tokens", 0)
+    least = 1 if hide_output and not beams else requested
+    lengths = [tokens_left(least, len(ids), serving) for ids, _ in encoded]
+    n, min_tokens = get("n", 1), get("min_tokens", 0)
+    if beams:
+        sampling, wanted = beam_sampling(fields, n, serving), NOTHING
+    else:
+        sampling, wanted = _sampling(fields, serving, n, lengths[0])
     prompts = []
     for (ids, text), max_tokens in zip(encoded, lengths, strict=True):
-        verify_length(max_tokens, min_tokens)
+        if not beams:
+            verify_length(max_tokens, min_tokens)
         require_vocabulary(ids, serving)
         shown = "" if not echo or return_token_ids else serving.tokenizer.decode(ids) if text is None else text
         prompts.append(PreparedPrompt(ids, max_tokens, shown))
     stream = bool(get("stream"))
     include_usage, continuous_usage = usage_flags(fields, serving)
-    return PreparedCall(
+    prepared = PreparedCall(
         kind="completion",
         external_id="cmpl-" + request_id(fields, header),
         created=int(time.time()),
@@ -117,6 +116,23 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
         cache_salt=get("cache_salt"),
         data_parallel_rank=rank_of(header, serving),
     )
+    if beams:
+        prepared.steps = CompletionBeams(prepared, fields, serving)
+    return prepared
+
+
+def _sampling(
+    fields: Mapping[str, Any], serving: Serving, n: int, max_tokens: int
+) -> tuple[dict[str, object], LogprobsWanted]:
+    """The sampling map, and which logprobs are wanted. Raises ApiError."""
+    sampling = sampling_map(fields, serving.defaults, serving.stops, n, max_tokens, serving.limits.max_n, serving.vocab_size)
+    if (words := bad_words_ids(fields, serving)) is not None:
+        sampling["_bad_words_token_ids"] = words
+    wanted = NOTHING if FIELDS.isdisjoint(fields) else completion_logprobs(fields, serving)
+    if wanted is not NOTHING:
+        put_on_wire(wanted, sampling)
+    put_structure(fields, serving.structured, sampling)
+    return sampling, wanted
 
 
 def _prompts(prompt: Any, serving: Serving) -> list[str | list[int]]:

@@ -110,7 +110,7 @@ def sampling_map(
     get = body.get
     bias = _logit_bias(bias) if (bias := get("logit_bias")) else None
     if n != 1:
-        _verify_n(n, max_n)
+        verify_n(n, max_n)
     values = _NEUTRAL_VALUES
     if defaults is not NEUTRAL_DEFAULTS or not _FIELDS.isdisjoint(body):
         values = {name: getattr(defaults, name) if (value := get(name)) is None else value for name in _NEUTRAL}
@@ -157,11 +157,14 @@ def verify_length(max_tokens: int, min_tokens: int) -> None:
         _verify_length(max_tokens, min_tokens)
 
 
-def _verify_n(n: int, max_n: int) -> None:
+def verify_n(n: int, max_n: int, name: str = "n") -> None:
+    """Raises ApiError unless there may be `n` answers."""
     if n < 1:
-        raise ApiError(f"n must be at least 1, got {n}.")
+        raise ApiError(f"{name} must be at least 1, got {n}.")
     if n > max_n:
-        raise ApiError(f"n must be at most {max_n}, got {n}. To raise this limit, set VLLM_MAX_N_SEQUENCES.")
+        raise ApiError(
+            f"{name} must be at most {max_n}, got {n}. To increase this limit, set the VLLM_MAX_N_SEQUENCES environment variable."
+        )
 
 
 def _verify(values: Mapping[str, Any]) -> None:

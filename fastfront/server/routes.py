@@ -13,6 +13,7 @@ from fastfront.openai.serving import Serving
 from fastfront.openai.tokenize import detokenize_body, tokenize_body
 from fastfront.server.apis import Apis
 from fastfront.server.app import Route
+from fastfront.server.beams import BeamRunner
 from fastfront.server.exchange import JSON_HEADERS, Exchange
 from fastfront.server.health import Health
 from fastfront.streams.dispatcher import Dispatcher
@@ -38,6 +39,7 @@ class Routes:
         self._dispatcher = dispatcher
         self._health = health
         self._metrics = metrics
+        self._beams = BeamRunner(dispatcher)
         self._apis = Apis(serving, dispatcher, health, self._submit, docs=docs, with_keys=with_keys)
 
     def table(self) -> dict[str, dict[str, Route]]:
@@ -66,6 +68,10 @@ class Routes:
         self._submit(prepared, exchange)
 
     def _submit(self, prepared: PreparedCall, exchange: Exchange) -> None:
+        if prepared.steps is not None:
+            self._dispatcher.announce(prepared)
+            self._beams.begin(prepared.steps, exchange)
+            return
         if self._trace is not None:
             self._trace(prepared, exchange)
         self._dispatcher.submit(

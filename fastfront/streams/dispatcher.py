@@ -39,6 +39,11 @@ class Dispatcher:
         self._turn = itertools.count()
         self._on_submit = on_submit
 
+    def announce(self, prepared: PreparedCall) -> None:
+        """Shows `on_submit` a request that is submitted in steps."""
+        if self._on_submit is not None:
+            self._on_submit(prepared)
+
     @property
     def running(self) -> int:
         """Number of answers that are being generated."""
@@ -52,12 +57,14 @@ class Dispatcher:
         arrival_time: float,
         headers: list[tuple[str, str]] | None = None,
         on_end: Callable[[Call], None] | None = None,
+        answer_to: Any = None,
     ) -> None:
         """Starts the request. From here on the lane answers it, with `headers` besides its own, and calls `on_end` at its end.
 
+        `answer_to` gets the answer in the place of `protocol`: the request is one of many, and `on_submit` has seen them all.
         Raises EngineDeadError when no engine can take it.
         """
-        if self._on_submit is not None:
+        if self._on_submit is not None and answer_to is None:
             self._on_submit(prepared)
         choices = len(prepared.prompts) * prepared.n
         engines = self._balancer.pick(choices, prepared.data_parallel_rank)
@@ -69,7 +76,7 @@ class Dispatcher:
             call = Call(
                 prepared,
                 self._vocabulary,
-                protocol,
+                protocol if answer_to is None else answer_to,
                 engines,
                 lane.index,
                 self._fingerprint,

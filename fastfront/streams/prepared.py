@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from fastfront.streams.sink import Sink
 
@@ -19,6 +20,27 @@ class PreparedPrompt:
     token_ids: list[int]
     max_tokens: int
     echo_text: str = ""
+
+
+class Steps(Protocol):
+    """An answer that takes several calls, one after another. One thread at a time."""
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer is a stream's events."""
+        ...
+
+    def next_call(self, done: Callable[[], None], failed: Callable[[int, bytes], None]) -> PreparedCall | None:
+        """The call that is next, which has a sink; None: the answer is there.
+
+        At its end either `done` is called, on a lane's thread, and then it is time for `next_call` again; or `failed`, with the
+        status and body that the client gets; or neither, if it was given up.
+        """
+        ...
+
+    def answer(self) -> bytes:
+        """The whole body."""
+        ...
 
 
 @dataclass(slots=True)
@@ -56,3 +78,4 @@ class PreparedCall:
     priority: int = 0
     cache_salt: str | None = None
     data_parallel_rank: int | None = None
+    steps: Steps | None = None  # beam search: it is these steps that run, not the call itself

@@ -260,7 +260,6 @@ def test_c54_known_fields_of_a_wrong_type(server: Server) -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "name"),
     [
-        ("completion", {"use_beam_search": True}, "use_beam_search"),
         ("completion", {"suffix": "x"}, "suffix"),
         ("completion", {"best_of": 2}, "best_of"),
         ("completion", {"guided_regex": "a"}, "structured_outputs"),

@@ -311,7 +311,6 @@ def test_tools_that_cannot_be_called(serving: Serving, fields: dict[str, Any], p
 @pytest.mark.parametrize(
     "fields",
     [
-        {"use_beam_search": True},
         {"thinking_token_budget": 5},
         {"repetition_detection": {"max_pattern_size": 3}},
         {"kv_transfer_params": {"a": 1}},

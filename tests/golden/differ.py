@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Generated requests, asked of two servers over echo engines: where do their answers differ?
+
+    differ.py --vllm http://127.0.0.1:PORT --here http://127.0.0.1:PORT [--only GROUP]     # exit status 1 on differences
+
+One is vLLM's own server, the other this project's, both started alike with an engine that sends a prompt's tokens back (as for
+compare.py). Requests come from `generated.py`: every field of every API with values of every type, alone and in streams, and
+combinations of fields. Differences are shown in groups of the same kind; those that are decided on purpose are counted only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.golden.compare import Json, ask, differences, fold
+from tests.golden.generated import decided, requests
+
+SHOWN_EXAMPLES = 4
+
+
+def shown(value: Any, most: int = 150) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def kind_of(path: str, want: Any, got: Any) -> str:
+    """Differences of one kind have one key: the path without indices and what stands there, cut short."""
+    plain = ".".join(part for part in path.replace("[", ".[").split(".") if not part.strip("[]").isdigit())
+    return f"{plain}: vLLM {shown(want, 90)}  here {shown(got, 90)}"
+
+
+def early(answer: Json) -> Json:
+    """A stream that holds nothing but an error, as the error answer that it could have been."""
+    error = answer.get("rest", {}).get("error")
+    if error is None or answer["choices"]:
+        return answer
+    return {"status": error["code"], "type": "application/json", "body": {"error": error}, "wording": answer.get("wording")}
+
+
+def telling(found: list[tuple[str, Any, Any]]) -> str:
+    """The kind of an answer's most telling differences: status and error if those differ, else the first two."""
+    by_path = {item[0]: item for item in found}
+    first = [by_path[path] for path in (".status", ".body.error", ".body.error.param", ".body.error.type") if path in by_path]
+    return " | ".join(kind_of(*item) for item in (first or found)[:2])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vllm", required=True, help="http://HOST:PORT of vLLM's server")
+    parser.add_argument("--here", required=True, help="http://HOST:PORT of this project's server")
+    parser.add_argument("--only", default="", help="ids that start so")
+    parser.add_argument("--tools", action="store_true", help="both have parsers of tool calls (and reasoning)")
+    parser.add_argument("--wording", action="store_true", help="count wordings of errors as differences")
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    todo = [item for item in requests(args.tools) if item["id"].startswith(args.only)]
+
+    def compared(request: Json) -> tuple[Json, list[tuple[str, Any, Any]]]:
+        return request, list(differences(early(fold(ask(args.vllm, request))), fold(ask(args.here, request))))
+
+    groups: dict[str, list[Json]] = defaultdict(list)
+    failed = allowed = 0
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for request, found in pool.map(compared, todo):
+            hard = [item for item in found if args.wording or item[0] != ".wording"]
+            if not hard:
+                continue
+            if decided(request, hard):
+                allowed += 1
+                continue
+            failed += 1
+            groups[telling(hard)].append(request)
+    for kind, examples in sorted(groups.items(), key=lambda pair: -len(pair[1])):
+        print(f"{len(examples)}x {kind}")
+        for example in examples[:SHOWN_EXAMPLES]:
+            print(f"      {example['id']}: {shown(example.get('json', example.get('raw')), 260)}")
+    print(f"{len(todo)} requests: {failed} differ, {allowed} differ as decided")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
