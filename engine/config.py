@@ -25,3 +25,4 @@ class EngineConfig:
     log_stats: bool = True
     enable_prefix_caching: bool = True
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    async_scheduling: bool = True

@@ -119,6 +119,7 @@ class ServeConfig:
     tensor_parallel_size: int = 1
     kv_cache_memory: str | None = None          # a size such as 2G
     enable_prefix_caching: bool | None = None   # None: as the engine does by itself
+    async_scheduling: bool | None = None        # the same
     scheduling_policy: str | None = None
     seed: int | None = None
     engine_args: tuple[str, ...] = ()           # passed to the engine's command line as they are

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import queue
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from engine.core.messages import COORDINATOR, Abort, Add, Call, Dead, Input, Leave, Output, Refuse
 from engine.core.utilities import UtilityError, answer
-from engine.executor.plan import Logprobs, StepPlan, StepResult
+from engine.executor.plan import MAX_IN_FLIGHT, Executor, Logprobs, StepPlan, StepResult
 from engine.protocol import (
     EngineCoreOutput,
     EngineCoreOutputs,
@@ -32,16 +32,12 @@ from engine.structured.constraint import InvalidConstraintError
 from engine.structured.grammars import Compiled, Grammars
 
 
-class Executor(Protocol):
-    """What runs a step."""
-
-    def execute(self, plan: StepPlan) -> StepResult:
-        """Compute the plan's tokens and sample."""
-        ...
-
-
 class EngineCore:
-    """The scheduler, the executor and the two queues between them and the other threads. Runs on one thread."""
+    """The scheduler, the executor and the two queues between them and the other threads. Runs on one thread.
+
+    With async scheduling the next step is planned and launched while the last one is computed; its result is taken in
+    while the next one is.
+    """
 
     def __init__(
         self,
@@ -55,6 +51,7 @@ class EngineCore:
         clients: int,
         log_stats: bool = True,
         coordinated: bool = False,
+        async_scheduling: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`grammars` reports to `commands`.
@@ -74,13 +71,15 @@ class EngineCore:
         self._finished: list[list[str]] = [[] for _ in range(clients)]
         self._last_load = (0, 0)
         self._calls: list[Call] | None = None
+        self._launched: deque[StepPlan] = deque()
+        self._depth = MAX_IN_FLIGHT if async_scheduling else 1
 
     def run(self) -> Leave:
         """Serve until told to leave; then everything in flight has been finished with abort."""
         leave = None
         while leave is None:
-            leave = self._take_commands(wait=not self._scheduler.has_work)
-            if leave is None and self._scheduler.has_work:
+            leave = self._take_commands(wait=not self._busy)
+            if leave is None and self._busy:
                 leave = self.step()
         for request in [*self._scheduler.live(), *self._grammars.all_held()]:
             self._drop(request.request_id)
@@ -89,17 +88,31 @@ class EngineCore:
         self._flush()
         return leave
 
+    @property
+    def _busy(self) -> bool:
+        return self._scheduler.has_work or bool(self._launched)
+
     def step(self) -> Leave | None:
-        """Plan and run one step; the command to leave, if one came meanwhile."""
+        """Launch a step, or take in the oldest one if none may be launched now; the command to leave, if one came meanwhile."""
+        if len(self._launched) < self._depth and self._launch() and len(self._launched) < self._depth:
+            return None
+        return self._collect() if self._launched else None
+
+    def _launch(self) -> bool:
+        """Plan a step and have it computed; False if there is nothing to compute yet."""
         plan = self._scheduler.schedule()
-        now = self._clock()
         if self._log_stats:
-            for request in self._scheduler.preempted:
-                request.events.append((EventType.PREEMPTED, now))
-            for request in self._scheduler.scheduled:
-                request.events.append((EventType.SCHEDULED, now))
+            self._note_events()
+        if not plan.steps:
+            return False
         plan.masks = self._grammars.masks(plan)
-        result = self._executor.execute(plan)
+        self._executor.launch(plan)
+        self._launched.append(plan)
+        return True
+
+    def _collect(self) -> Leave | None:
+        result = self._executor.collect()
+        plan = self._launched.popleft()
         # Requests aborted during the forward pass must not get another token. Calls come after its results: they may
         # preempt requests.
         calls = self._calls = []
@@ -111,6 +124,14 @@ class EngineCore:
         for call in calls:
             self._call(call)
         return leave
+
+    def _note_events(self) -> None:
+        if self._scheduler.preempted or self._scheduler.scheduled:
+            now = self._clock()
+            for request in self._scheduler.preempted:
+                request.events.append((EventType.PREEMPTED, now))
+            for request in self._scheduler.scheduled:
+                request.events.append((EventType.SCHEDULED, now))
 
     def _take_commands(self, wait: bool) -> Leave | None:
         """Carry out all commands that are there, waiting for a first one if so asked; stops at a Leave."""
@@ -142,6 +163,7 @@ class EngineCore:
             error = OutputError("validation_error", "this request id is in use")
             self._refuse(request.request_id, request.client, error)
             return
+        request.in_step = request.params.structured_outputs is not None
         try:
             if self._grammars.start(request):
                 self._scheduler.add(request)
@@ -214,9 +236,7 @@ class EngineCore:
     def _reset_prefix_cache(self, preempt: bool) -> bool:
         done = self._scheduler.reset_prefix_cache(preempt)
         if self._log_stats:
-            now = self._clock()
-            for request in self._scheduler.preempted:
-                request.events.append((EventType.PREEMPTED, now))
+            self._note_events()
         return done
 
     def _output(self, outcome: Outcome, result: StepResult) -> EngineCoreOutput:

@@ -106,6 +106,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
         clients=len(link.outputs),
         log_stats=config.log_stats,
         coordinated=link.coordinator_out is not None,
+        async_scheduling=config.async_scheduling,
     )
     seed = config.seed if config.seed is not None else secrets.randbits(63)
     receiver = InputThread(
@@ -141,6 +142,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
         leave = core.run()
     except Exception:
         leave = Leave(f"the busy loop failed:\n{traceback.format_exc()}", error=True)
+    executor.close()
     say(f"{'error: ' if leave.error else 'leaving: '}{leave.why}")
     messages.put(Dead.FAILED if leave.error else Dead.QUIETLY)
     sender.join()

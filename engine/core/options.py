@@ -49,6 +49,9 @@ def parse(argv: list[str]) -> CoreOptions:
     ap.add_argument(
         "--scheduling-policy", choices=("fcfs", "priority"), default="fcfs", help="priority: lower values go first"
     )
+    ap.add_argument(
+        "--async-scheduling", action=argparse.BooleanOptionalAction, default=True, help="plan a step while another is computed"
+    )
     ap.add_argument("--handshake-timeout", type=float, default=300.0, metavar="S", help="wait that long for the frontend")
     ap.add_argument("--disconnect-timeout", type=float, default=10.0, metavar="S", help="leave when it is gone that long")
     values = vars(ap.parse_args(argv))

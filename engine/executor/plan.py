@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from engine.protocol import SamplingParams
+
+PENDING = -1
+"""In place of a token id: the newest token that the worker has sampled for this request, in an earlier step."""
+MAX_IN_FLIGHT = 2
+"""Steps that may be launched and not yet collected."""
 
 
 @dataclass(slots=True)
@@ -22,7 +27,9 @@ class NewSequence:
 class SequenceStep:
     """Tokens of one request to compute: they take positions start.. and their KV goes into `blocks`.
 
-    `samples`: the last of them is the newest token, so that the next one is to be sampled.
+    The last token may be PENDING: it has been sampled in an earlier step whose result may not have been collected yet.
+    `blocks` may have more entries than the tokens need and may grow later; entries never change.
+    `samples`: the last of `tokens` is the newest token, so that the next one is to be sampled.
     """
 
     request_id: str
@@ -42,7 +49,11 @@ class TokenMasks:
 
 @dataclass(slots=True)
 class StepPlan:
-    """One step. `new` and `gone` come before `steps`; an id may be in `gone` although the worker never saw it."""
+    """One step. Workers take first `gone`, then `new`, then `steps`.
+
+    An id may be in `gone` although the worker never saw it, and in `gone` and `new` when it is used again. An id in `gone`
+    may have been in a step launched before, whose token nobody wants any more.
+    """
 
     steps: list[SequenceStep] = field(default_factory=list)
     new: list[NewSequence] = field(default_factory=list)
@@ -70,3 +81,50 @@ class StepResult:
     tokens: dict[str, int] = field(default_factory=dict)
     logprobs: dict[str, Logprobs] = field(default_factory=dict)
     prompt_logprobs: dict[str, Logprobs] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What the engine core has to know of loaded workers."""
+
+    vocab_size: int
+    max_model_len: int
+    max_num_batched_tokens: int
+    num_blocks: int
+    block_size: int
+    dtype: str
+    device: str
+
+
+class Executor(Protocol):
+    """What runs steps: first in, first out. All calls on the busy loop's thread.
+
+    Steps are computed one after the other in the order of `launch`, so that a step sees all that was written to the cache
+    by those before, and may write to blocks that a step still under way uses for a request that has gone.
+    """
+
+    def load(self) -> WorkerInfo:
+        """Load the model on all workers; ModelError if that cannot be done. Once, first of all."""
+        ...
+
+    def launch(self, plan: StepPlan) -> None:
+        """Begin a step without waiting for it or for those before. At most MAX_IN_FLIGHT may be outstanding.
+
+        The plan has at least one step. It belongs to the executor from now on.
+        """
+        ...
+
+    def collect(self) -> StepResult:
+        """Wait for the oldest outstanding step. Raise what ended it: then nothing can be done with this executor any more."""
+        ...
+
+    def call(self, method: str, *args: object) -> object:
+        """Run `Worker.method(*args)` on every worker and wait; the output rank's answer. Only with nothing outstanding.
+
+        Arguments and answer are plain values. Raise what the method raised.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of workers and shared memory, also with steps outstanding, also after a failure. Never raises."""
+        ...

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from engine.executor.plan import Logprobs, StepPlan, StepResult
+from engine.executor.plan import PENDING, Logprobs, StepPlan, StepResult
 from engine.model.attention import PagedAttention
 from engine.model.batch import FlatBatch, flatten
 from engine.model.lean import lean
@@ -42,6 +42,9 @@ class ModelRunner:
         result = StepResult()
         if not plan.steps:
             return result
+        for step in plan.steps:
+            if step.tokens[-1] == PENDING:
+                step.tokens[-1] = self._states[step.request_id].output[-1]
         batch = flatten(plan, self._block_size, self._device)
         rows, prompts = self._wanted_rows(batch)
         logits = self._forward(batch, rows)

@@ -21,9 +21,13 @@ class State(enum.Enum):
 class Request:
     """One request, owned by the busy loop from the moment it is added.
 
-    `tokens` is the prompt followed by what has been generated; the KV of its first `computed` tokens is in the cache.
+    `tokens` is the prompt followed by what has been generated; the KV of its first `computed` tokens is in the cache, that
+    of the first `planned` will be when the steps under way have ended. `pending` tokens are being sampled by those steps.
     `seed` drives its random numbers. `events` are (what, when) pairs that no output has carried yet, the time on the
     engine's monotonic clock.
+
+    With `in_step` the next token depends on the last one in ways that only the engine core knows (a grammar): nothing is
+    planned while one is pending.
 
     `rank` is set by the scheduler: lower ones go first. `prefix` names the full blocks of `tokens`, None without prefix
     caching; with `skip_cached` the request leaves blocks for others but computes all of its own. `cached` is the number
@@ -43,6 +47,9 @@ class Request:
     cached: int | None = None
     state: State = State.WAITING
     computed: int = 0
+    planned: int = 0
+    pending: int = 0
+    in_step: bool = False
     known_to_worker: bool = False
     preemptions: int = 0
     answered: bool = False
@@ -51,6 +58,11 @@ class Request:
 
     def __post_init__(self) -> None:
         self.tokens = list(self.prompt)
+
+    @property
+    def length(self) -> int:
+        """Number of tokens, those that are being sampled included."""
+        return len(self.tokens) + self.pending
 
     @property
     def generated(self) -> int:

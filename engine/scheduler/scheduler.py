@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from engine.executor.plan import NewSequence, SequenceStep, StepPlan
+from engine.executor.plan import PENDING, NewSequence, SequenceStep, StepPlan
 from engine.kv_cache.manager import KvCacheManager
 from engine.protocol import PrefixCacheStats
 from engine.scheduler.ranked import RankedRequests
@@ -27,15 +28,32 @@ class Limits:
 
 
 class Outcome(NamedTuple):
-    """What a step brought for one request; a finished request has already been dropped."""
+    """What a step brought for one request; with `stop` it has left the scheduler."""
 
     request: Request
     token: int
     stop: Stop | None
 
 
+class Planned(NamedTuple):
+    """One request's part of a step under way: its first `end` tokens will be computed.
+
+    `life` is the number of preemptions before: after another one the blocks belong to somebody else.
+    """
+
+    request: Request
+    end: int
+    life: int
+    samples: bool
+
+
 class Scheduler:
-    """Owns all live requests and their blocks. Called by one thread: add/abort, schedule, update, schedule, ...
+    """Owns all live requests and their blocks. Called by one thread: add and abort at any time, schedule, update.
+
+    Steps may be planned before the results of earlier ones are known, one `update` for each in the same order. What a
+    request's next step needs is then taken to be what will come: it goes on with the token that is being sampled, and
+    should that turn out to be its last one, what is computed beyond it is dropped. Blocks may be handed on while a step
+    under way still writes to them: steps are computed one after the other, and only computed blocks have names.
 
     `waiting` and `running` are in order of arrival; under the priority policy in order of priority, lower first, and
     of arrival among equals. The hindmost running request is preempted when blocks run out.
@@ -52,6 +70,7 @@ class Scheduler:
         self.num_preemptions = 0
         self._requests: dict[str, Request] = {}
         self._gone: list[str] = []
+        self._under_way: deque[tuple[StepPlan, list[Planned]]] = deque()
         self._arrivals = itertools.count()
         self._prefix_stats = PrefixCacheStats()
         self.scheduled: list[Request] = []
@@ -82,56 +101,62 @@ class Scheduler:
         request = self._requests.get(request_id)
         if request is None:
             return None
-        if request.state is State.RUNNING:
-            self.running.remove(request)
-        else:
-            self.waiting.remove(request)
-        self._finish(request)
+        self._leave(request)
         return request
 
     def live(self) -> list[Request]:
         """All requests that have not finished."""
         return list(self._requests.values())
 
+    @property
+    def steps_under_way(self) -> int:
+        """Steps whose results are outstanding."""
+        return len(self._under_way)
+
     def schedule(self) -> StepPlan:
         """Choose the next step's tokens: running requests first, then new ones while budget, slots and blocks last.
 
         Never more than max_num_batched_tokens tokens. `scheduled` lists those that left the queue in this step,
-        `preempted` those that went back to it.
+        `preempted` those that went back to it. A plan without steps is not to be run and has no `update`: with no step
+        under way that means that no request is live.
         """
-        plan = StepPlan(gone=self._gone)
-        self._gone = []
+        plan = StepPlan()
+        planned: list[Planned] = []
         self.scheduled, self.preempted = [], []
         budget = self.limits.max_num_batched_tokens
         index = 0
         while index < len(self.running) and budget > 0:
             request = self.running[index]
-            count = min(len(request.tokens) - request.computed, budget)
-            if not self._make_room(request, request.computed + count):
-                break
-            self._plan(plan, request, count)
-            budget -= count
+            count = min(self._due(request), budget)
+            if count:
+                if not self._make_room(request, request.planned + count):
+                    break
+                planned.append(self._plan(plan, request, count))
+                budget -= count
             index += 1
         while self.waiting and not self.preempted and budget > 0 and len(self.running) < self.limits.max_num_seqs:
             request = self.waiting[0]
-            if not self._admit(request):
+            if request.pending or not self._admit(request):
                 break
-            count = min(len(request.tokens) - request.computed, budget)
-            self.cache.extend(request.request_id, request.computed + count)
+            count = min(len(request.tokens) - request.planned, budget)
+            self.cache.extend(request.request_id, request.planned + count)
             self.waiting.pop(0)
             request.state = State.RUNNING
             self.running.add(request)
             self.scheduled.append(request)
-            self._plan(plan, request, count)
+            planned.append(self._plan(plan, request, count))
             budget -= count
+        if plan.steps:
+            plan.gone, self._gone = self._gone, []
+            self._under_way.append((plan, planned))
         return plan
 
     def reset_prefix_cache(self, preempt: bool) -> bool:
-        """Forget what could be shared; False while requests run, unless they may be preempted. Not during a step.
+        """Forget what could be shared; False while requests run, unless they may be preempted.
 
         `preempted` lists those that were.
         """
-        self.preempted = []
+        self.scheduled, self.preempted = [], []
         while preempt and self.running:
             self._preempt(self.running.pop(-1))
         forgotten = self.cache.forget_prefixes()
@@ -144,25 +169,43 @@ class Scheduler:
         return stats
 
     def update(self, plan: StepPlan, tokens: dict[str, int]) -> list[Outcome]:
-        """Take in a step's result; requests aborted or preempted since `schedule` are passed over."""
+        """Take in the result of the oldest step under way, which is `plan`.
+
+        Requests aborted since `schedule` are passed over. The tokens of those that have been preempted count: they were
+        sampled from what was there before.
+        """
+        oldest, parts = self._under_way.popleft()
+        assert oldest is plan
         outcomes = []
-        for step in plan.steps:
-            request = self._requests.get(step.request_id)
-            if request is None or request.state is not State.RUNNING or request.computed != step.start:
+        for request, end, life, samples in parts:
+            if request.state is State.FINISHED:
                 continue
-            request.computed += len(step.tokens)
-            if request.prefix is not None:
-                self.cache.publish(request.request_id, request.prefix, request.tokens, request.computed)
-            if not step.samples:
+            if request.preemptions == life:
+                request.computed = end
+                if request.prefix is not None:
+                    # All of these tokens are known: what is sampled now comes after them.
+                    self.cache.publish(request.request_id, request.prefix, request.tokens, end)
+            if not samples:
                 continue
-            token = tokens[step.request_id]
+            token = tokens[request.request_id]
+            request.pending -= 1
             request.tokens.append(token)
             stop = check_stop(request, self.limits.max_model_len)
             if stop is not None:
-                self.running.remove(request)
-                self._finish(request)
+                self._leave(request)
             outcomes.append(Outcome(request, token, stop))
         return outcomes
+
+    def _due(self, request: Request) -> int:
+        """How many tokens a running request has to compute next, as far as that can be told now."""
+        if request.pending and (request.in_step or self._full(request)):
+            return 0
+        return request.length - request.planned
+
+    def _full(self, request: Request) -> bool:
+        """True if the tokens that are being sampled are the last ones for sure."""
+        made = request.length - len(request.prompt)
+        return made >= request.max_tokens or request.length >= self.limits.max_model_len
 
     def _admit(self, request: Request) -> bool:
         """Begin the request's table with what is cached of it; False, and nothing done, if the rest does not fit.
@@ -175,7 +218,7 @@ class Scheduler:
         if not self.cache.fits(tokens, prefix):
             return False
         self.cache.start(request.request_id, prefix)
-        request.computed = len(prefix) * self.cache.block_size
+        request.computed = request.planned = len(prefix) * self.cache.block_size
         if request.cached is None:
             request.cached = request.computed
         if hashes is not None:
@@ -193,20 +236,20 @@ class Scheduler:
             stats.queries += queries
             stats.hits += hits
 
-    def _plan(self, plan: StepPlan, request: Request, count: int) -> None:
+    def _plan(self, plan: StepPlan, request: Request, count: int) -> Planned:
         if not request.known_to_worker:
             request.known_to_worker = True
             plan.new.append(NewSequence(request.request_id, request.prompt, request.params, request.seed))
-        start, end = request.computed, request.computed + count
-        plan.steps.append(
-            SequenceStep(
-                request.request_id,
-                request.tokens[start:end],
-                start,
-                self.cache.table(request.request_id),
-                samples=end == len(request.tokens),
-            )
-        )
+        start, end = request.planned, request.planned + count
+        tokens = request.tokens[start:end]
+        if len(tokens) < count:
+            # Never more than one: the one before it could not have been sampled otherwise.
+            tokens.append(PENDING)
+        samples = end == request.length
+        plan.steps.append(SequenceStep(request.request_id, tokens, start, self.cache.table(request.request_id), samples))
+        request.planned = end
+        request.pending += samples
+        return Planned(request, end, request.preemptions, samples)
 
     def _make_room(self, request: Request, tokens: int) -> bool:
         """Cover `tokens` tokens, preempting the hindmost requests if need be; False if that hits the request itself."""
@@ -220,13 +263,15 @@ class Scheduler:
     def _preempt(self, request: Request) -> None:
         self.cache.release(request.request_id)
         request.state = State.WAITING
-        request.computed = 0
+        request.computed = request.planned = 0
         request.preemptions += 1
         self.num_preemptions += 1
         self.waiting.add(request)
         self.preempted.append(request)
 
-    def _finish(self, request: Request) -> None:
+    def _leave(self, request: Request) -> None:
+        """End a live request wherever it is."""
+        (self.running if request.state is State.RUNNING else self.waiting).remove(request)
         request.state = State.FINISHED
         self.cache.release(request.request_id)
         del self._requests[request.request_id]

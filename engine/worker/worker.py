@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import transformers
 
 from engine.config import EngineConfig
-from engine.executor.plan import StepPlan, StepResult
+from engine.executor.plan import StepPlan, StepResult, WorkerInfo
 from engine.model import loader
 from engine.model.cache import PagedCache, bytes_per_token
 from engine.model.errors import ModelError
@@ -26,19 +25,6 @@ PACKING_SHARE = 4
 DEFAULT_MODEL_LEN = 2048
 CPU_BATCHED_TOKENS = 512
 GPU_BATCHED_TOKENS = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
-    """What the engine core has to know of a loaded worker."""
-
-    vocab_size: int
-    max_model_len: int
-    max_num_batched_tokens: int
-    num_blocks: int
-    block_size: int
-    dtype: str
-    device: str
 
 
 class Worker:

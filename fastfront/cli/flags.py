@@ -92,6 +92,8 @@ def _engines(parser: ArgumentParser) -> None:
     _flag(group, "kv-cache-memory-bytes", "size of an engine's KV cache: 1000000000, 512M, 2G", metavar="N")
     group.add_argument("--enable-prefix-caching", action=BooleanOptionalAction,
                        help="engines share the KV of equal beginnings of prompts (on)")  # fmt: skip
+    group.add_argument("--async-scheduling", action=BooleanOptionalAction,
+                       help="engines plan a step while another is computed (on)")  # fmt: skip
     _flag(group, "scheduling-policy", "fcfs: first come, first served; priority: lower values go first",
           choices=("fcfs", "priority"))  # fmt: skip
     _flag(group, "seed", "makes requests without a seed reproducible", type=whole(0), metavar="N")

@@ -99,7 +99,6 @@ _DROPPED: Mapping[str, Known] = {
     "renderer-num-workers": _drop("see --request-threads"),
     "enforce-eager": _drop(_ENGINE_TUNING, switch=True),
     "enable-chunked-prefill": _drop(_ENGINE_TUNING, switch=True),
-    "async-scheduling": _drop(_ENGINE_TUNING, switch=True),
     "disable-cascade-attn": _drop(_ENGINE_TUNING, switch=True),
     "cudagraph-capture-sizes": _drop(_ENGINE_TUNING),
     "max-cudagraph-capture-size": _drop(_ENGINE_TUNING),

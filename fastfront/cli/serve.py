@@ -115,6 +115,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         tensor_parallel_size=args.tensor_parallel_size,
         kv_cache_memory=args.kv_cache_memory_bytes,
         enable_prefix_caching=args.enable_prefix_caching,
+        async_scheduling=args.async_scheduling,
         scheduling_policy=args.scheduling_policy,
         seed=args.seed,
         engine_args=tuple(_split(args.engine_args, parser)),

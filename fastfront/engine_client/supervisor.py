@@ -63,8 +63,9 @@ def engine_command(config: ServeConfig, python: str, index: int, handshake: str,
     for name, value in options.items():
         if value is not None:
             command += [name, str(value)]
-    if config.enable_prefix_caching is not None:
-        command.append("--enable-prefix-caching" if config.enable_prefix_caching else "--no-enable-prefix-caching")
+    for name, wanted in (("enable-prefix-caching", config.enable_prefix_caching), ("async-scheduling", config.async_scheduling)):
+        if wanted is not None:
+            command.append(f"--{name}" if wanted else f"--no-{name}")
     return [*command, *config.engine_args]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from engine.executor.plan import StepPlan
+from collections import deque
+
+from engine.executor.plan import PENDING, StepPlan
 from engine.kv_cache.hashing import PrefixHashes
 from engine.protocol import SamplingParams
 from engine.scheduler.request import Request
@@ -65,11 +67,15 @@ class FakeWorker:
         for step in plan.steps:
             assert len(set(step.blocks)) == len(step.blocks)
             assert 0 not in step.blocks, "the null block in a table"
-            for block in step.blocks:
+            # What comes after is none of this step's business: tables grow while it is under way.
+            for block in step.blocks[: -(-(step.start + len(step.tokens)) // self.block_size)]:
                 readers[block] = readers.get(block, 0) + 1
         for step in plan.steps:
             known = self.known[step.request_id]
-            for place, token in enumerate(step.tokens, step.start):
+            assert PENDING not in step.tokens[:-1]
+            # Whether pending or not: the newest token is the one sampled last.
+            tokens = [known[-1] if token == PENDING else token for token in step.tokens]
+            for place, token in enumerate(tokens, step.start):
                 assert token == known[place]
                 block = step.blocks[place // self.block_size]
                 assert readers[block] == 1, "written to a block in two tables"
@@ -92,11 +98,16 @@ class FakeWorker:
         return hash((self.salts.get(name), *before))
 
 
-def run(scheduler: Scheduler, worker: FakeWorker) -> list[list[str]]:
-    """Step until all is done; request ids by step."""
+def run(scheduler: Scheduler, worker: FakeWorker, depth: int = 1) -> list[list[str]]:
+    """Step until all is done, with up to `depth` steps under way; request ids by step."""
     history = []
-    while scheduler.has_work:
-        plan = scheduler.schedule()
-        history.append([step.request_id for step in plan.steps])
-        scheduler.update(plan, worker.execute(plan))
+    flights: deque[StepPlan] = deque()
+    while scheduler.has_work or flights:
+        plan = scheduler.schedule() if len(flights) < depth else StepPlan()
+        if plan.steps:
+            history.append([step.request_id for step in plan.steps])
+            flights.append(plan)
+        else:
+            oldest = flights.popleft()
+            scheduler.update(oldest, worker.execute(oldest))
     return history

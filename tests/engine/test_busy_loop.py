@@ -16,12 +16,14 @@ from engine.scheduler.scheduler import Limits, Scheduler
 from engine.structured.grammars import Grammars
 from tests.engine.conftest import ROOT
 from tests.engine.letters import Letters
+from tests.engine.stand_in import StandIn
 
 
-class Executor:
+class Executor(StandIn):
     """Samples token 5; the commands `during[n]` come in during the n-th step."""
 
     def __init__(self, commands: queue.SimpleQueue[Input], during: dict[int, list[Input]]) -> None:
+        super().__init__()
         self.steps = 0
         self._commands = commands
         self._during = during

@@ -14,14 +14,16 @@ from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Limits, Scheduler
 from engine.structured.grammars import Grammars
 from tests.engine.letters import EOS, Letters, encode
+from tests.engine.stand_in import StandIn
 
 OTHER = 5
 
 
-class Executor:
+class Executor(StandIn):
     """Samples a token that the mask allows, OTHER without a mask; opens the gate in step `opens`."""
 
     def __init__(self, letters: Letters, opens: int) -> None:
+        super().__init__()
         self.steps = 0
         self.letters = letters
         self.opens = opens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from engine.config import EngineConfig
+from engine.executor.plan import StepPlan
 from engine.executor.uni import UniExecutor
+from engine.kv_cache.hashing import PrefixHashes
 from engine.kv_cache.manager import KvCacheManager
 from engine.model.errors import ModelError
 from engine.protocol import SamplingParams
@@ -38,8 +41,10 @@ def generate(
     tokens: int = TOKENS,
     max_len: int = 512,
     block_size: int = 16,
+    depth: int = 2,
+    caching: bool = False,
 ) -> tuple[list[list[int]], Scheduler]:
-    """Greedy answers to all prompts at once, through scheduler and executor."""
+    """Greedy answers to all prompts at once, through scheduler and executor, with up to `depth` steps under way."""
     config = EngineConfig(str(folder), dtype="float32", num_blocks=blocks, block_size=block_size, max_model_len=max_len)
     executor = UniExecutor(config, lambda _text: None)
     executor.load()
@@ -47,13 +52,23 @@ def generate(
     answers: dict[str, list[int]] = {}
     for index, prompt in enumerate(prompts):
         params = SamplingParams(temperature=0.0, max_tokens=tokens)
-        scheduler.add(Request(str(index), 0, prompt, params, tokens))
+        request = Request(str(index), 0, prompt, params, tokens)
+        if caching:
+            request.prefix = PrefixHashes(block_size)
+            request.prefix.extend(prompt)
+        scheduler.add(request)
         answers[str(index)] = []
+    flights: deque[StepPlan] = deque()
     while scheduler.has_work:
-        plan = scheduler.schedule()
-        assert plan.num_tokens <= budget
-        for outcome in scheduler.update(plan, executor.execute(plan).tokens):
-            answers[outcome.request.request_id].append(outcome.token)
+        plan = scheduler.schedule() if len(flights) < depth else StepPlan()
+        if plan.steps:
+            assert plan.num_tokens <= budget
+            executor.launch(plan)
+            flights.append(plan)
+        else:
+            for outcome in scheduler.update(flights.popleft(), executor.collect().tokens):
+                answers[outcome.request.request_id].append(outcome.token)
+    executor.close()
     assert scheduler.cache.free_blocks == blocks
     return list(answers.values()), scheduler
 
@@ -76,6 +91,22 @@ def test_equals_generate_when_prompts_are_chunked(tiny_model: TinyModel, kind: s
     prompts = make_prompts(2, [50, 3, 31, 80])
     answers, _ = generate(folder, prompts, budget=budget, seqs=8)
     assert answers == reference(folder, prompts, TOKENS)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("caching", [False, True])
+@pytest.mark.parametrize(("budget", "blocks"), [(512, 256), (8, 256), (512, 9), (8, 9)])
+def test_equals_generate_in_every_mode(tiny_model: TinyModel, depth: int, caching: bool, budget: int, blocks: int) -> None:
+    """One step under way or two, shared prefixes or none, whole prompts or chunks, blocks in plenty or too few."""
+    folder = tiny_model("llama")
+    start = make_prompts(6, [40])[0]
+    prompts = [start[:40], start[:40], start[:33], *make_prompts(7, [30, 5]), start[:17]]
+    answers, scheduler = generate(
+        folder, prompts, budget=budget, blocks=blocks, max_len=128, seqs=3, depth=depth, caching=caching, tokens=30
+    )
+    assert answers == reference(folder, prompts, 30)
+    assert (scheduler.num_preemptions > 0) == (blocks == 9)
+    assert (scheduler.take_prefix_stats().hits > 0) == caching
 
 
 @pytest.mark.parametrize("block_size", [1, 4, 32])
@@ -103,7 +134,11 @@ def test_one_sequence_at_a_time_gives_the_same(tiny_model: TinyModel) -> None:
 
 
 def load(folder: Path, **options: object) -> None:
-    UniExecutor(EngineConfig(str(folder), **options), lambda _text: None).load()  # type: ignore[arg-type]
+    executor = UniExecutor(EngineConfig(str(folder), **options), lambda _text: None)  # type: ignore[arg-type]
+    try:
+        executor.load()
+    finally:
+        executor.close()
 
 
 def test_a_folder_that_is_no_model_is_refused_by_name(tmp_path: Path, tiny_model: TinyModel) -> None:

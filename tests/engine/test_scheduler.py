@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from engine.executor.plan import PENDING, StepPlan
 from engine.kv_cache.manager import KvCacheManager
 from engine.kv_cache.pool import BlockPool
 from engine.protocol import FinishReason
@@ -19,7 +22,10 @@ EOS = 2
 
 
 class Engine(RuleBasedStateMachine):
-    """Random add / abort / step / reset; every request gets its own tokens, blocks never leak, budgets hold."""
+    """Random add / abort / launch / collect / reset with up to two steps under way.
+
+    Every request gets its own tokens, blocks never leak and are never given back twice, budgets hold.
+    """
 
     @initialize(
         seqs=st.integers(1, 6),
@@ -28,16 +34,20 @@ class Engine(RuleBasedStateMachine):
         block_size=st.sampled_from([1, 2, 4]),
         policy=st.sampled_from(["fcfs", "priority"]),
         caching=st.booleans(),
+        depth=st.sampled_from([1, 2, 2]),
     )
-    def start(self, seqs: int, budget: int, blocks: int, block_size: int, policy: Policy, caching: bool) -> None:
+    def start(self, seqs: int, budget: int, blocks: int, block_size: int, policy: Policy, caching: bool, depth: int) -> None:
         self.limits = Limits(seqs, budget, min(blocks * block_size, 24), policy)
         self.scheduler = Scheduler(self.limits, KvCacheManager(blocks, block_size))
         self.salts: dict[str, str | None] = {}
         self.worker = FakeWorker(block_size, self.salts)
         self.blocks = blocks
         self.hashing = block_size if caching else None
-        self.live: dict[str, tuple[list[int], int, list[int]]] = {}
+        self.depth = depth
+        self.live: dict[str, tuple[list[int], list[int], list[int]]] = {}
         self.past: list[list[int]] = []
+        self.flights: deque[StepPlan] = deque()
+        self.results: deque[dict[str, int]] = deque()
 
     @rule(
         length=st.integers(1, 24),
@@ -46,75 +56,130 @@ class Engine(RuleBasedStateMachine):
         salt=st.sampled_from([None, None, "s"]),
         priority=st.integers(-2, 2),
         skip=st.sampled_from([False, False, True]),
+        stop=st.sampled_from([None, None, 1, 3]),
+        in_step=st.sampled_from([False, False, True]),
     )
-    def add(self, length: int, max_tokens: int, family: int, salt: str | None, priority: int, skip: bool) -> None:
-        self.submit([family * 100 + i for i in range(length)], max_tokens, salt, priority, skip)
+    def add(
+        self,
+        length: int,
+        max_tokens: int,
+        family: int,
+        salt: str | None,
+        priority: int,
+        skip: bool,
+        stop: int | None,
+        in_step: bool,
+    ) -> None:
+        prompt = [family * 100 + i for i in range(length)]
+        self.submit(prompt, max_tokens, salt, priority, skip, stop, in_step)
 
     @precondition(lambda self: self.past)
     @rule(data=st.data(), more=st.integers(0, 5))
     def follow_up(self, data: st.DataObject, more: int) -> None:
         """What a conversation does: the prompt is an earlier prompt with its answer and something new."""
-        self.submit([*data.draw(st.sampled_from(self.past)), *range(more)], 4, None, 0, skip=False)
+        self.submit([*data.draw(st.sampled_from(self.past)), *range(more)], 4)
 
-    def submit(self, prompt: list[int], max_tokens: int, salt: str | None, priority: int, skip: bool) -> None:
+    def submit(
+        self,
+        prompt: list[int],
+        max_tokens: int,
+        salt: str | None = None,
+        priority: int = 0,
+        skip: bool = False,
+        stop: int | None = None,
+        in_step: bool = False,
+        name: str | None = None,
+    ) -> None:
+        """With `stop` the answer's token of that number is a stop token."""
         prompt = prompt[: self.limits.max_model_len]
-        name = f"r{len(self.salts)}"
+        name = name or f"r{len(self.salts)}"
         self.salts[name] = salt
-        self.live[name] = (prompt, max_tokens, [])
+        count = min(max_tokens, self.limits.max_model_len - len(prompt)) or 1
+        answer = expected(prompt, count)
+        stops = [] if stop is None else [expected(prompt, stop)[-1]]
+        if stops and stops[0] in answer:
+            answer = answer[: answer.index(stops[0]) + 1]
+        self.live[name] = (prompt, answer, [])
         request = make_request(
-            name, prompt, max_tokens, block_size=self.hashing, salt=salt, priority=priority, skip_cached=skip
+            name,
+            prompt,
+            max_tokens,
+            block_size=self.hashing,
+            salt=salt,
+            priority=priority,
+            skip_cached=skip,
+            stop_token_ids=stops,
         )
+        request.in_step = in_step
         self.scheduler.add(request)
 
     @precondition(lambda self: self.live)
-    @rule(data=st.data())
-    def abort(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), again=st.booleans())
+    def abort(self, data: st.DataObject, again: bool) -> None:
+        """Also while it is computed; its id may come back at once."""
         name = data.draw(st.sampled_from(sorted(self.live)))
         assert self.scheduler.abort(name) is not None
         assert self.scheduler.abort(name) is None
         del self.live[name]
-
-    @precondition(lambda self: self.live)
-    @rule(data=st.data())
-    def abort_during_a_step(self, data: st.DataObject) -> None:
-        plan = self.scheduler.schedule()
-        tokens = self.worker.execute(plan)
-        self.abort(data)
-        for outcome in self.scheduler.update(plan, tokens):
-            self.take(outcome)
+        if again:
+            self.submit([7, 8, 9], 3, self.salts[name], name=name)
 
     @rule(preempt=st.booleans())
     def reset(self, preempt: bool) -> None:
         idle = not self.scheduler.running
         assert self.scheduler.reset_prefix_cache(preempt) is (idle or preempt)
         if idle or preempt:
+            self.compute()
             # Stale from here on: whoever reads it gets the wrong world.
             self.worker.cache.clear()
 
     @rule()
-    def step(self) -> None:
+    def launch(self) -> None:
+        if len(self.flights) == self.depth:
+            return
         plan = self.scheduler.schedule()
         assert plan.num_tokens <= self.limits.max_num_batched_tokens
         assert len(plan.steps) <= self.limits.max_num_seqs
-        assert bool(plan.steps) == bool(self.live), "live requests, but nothing to do"
-        assert all(step.tokens for step in plan.steps)
+        assert plan.steps or self.flights or not self.live, "live requests, but nothing to do"
+        for step in plan.steps:
+            request = self.scheduler.get(step.request_id)
+            assert request is not None
+            assert step.tokens
+            assert not (request.in_step and PENDING in step.tokens)
+            assert step.start + len(step.tokens) <= self.limits.max_model_len
         for victim in self.scheduler.preempted:
             assert all(request.rank < victim.rank for request in self.scheduler.running)
-        for outcome in self.scheduler.update(plan, self.worker.execute(plan)):
+        if plan.steps:
+            self.flights.append(plan)
+
+    @rule()
+    def compute(self) -> None:
+        """The worker may be ahead of what is collected, or behind."""
+        for plan in list(self.flights)[len(self.results) :]:
+            self.results.append(self.worker.execute(plan))
+
+    @rule()
+    def collect(self) -> None:
+        if not self.flights:
+            return
+        if not self.results:
+            self.results.append(self.worker.execute(self.flights[0]))
+        for outcome in self.scheduler.update(self.flights.popleft(), self.results.popleft()):
             self.take(outcome)
 
     def take(self, outcome: Outcome) -> None:
         name = outcome.request.request_id
-        prompt, max_tokens, tokens = self.live[name]
+        prompt, answer, tokens = self.live[name]
         tokens.append(outcome.token)
+        assert tokens == answer[: len(tokens)]
         cached = outcome.request.cached
         assert cached is not None
         assert 0 <= cached < len(outcome.request.tokens)
         assert cached == 0 or (self.hashing is not None and not outcome.request.skip_cached)
+        assert (outcome.stop is not None) == (tokens == answer)
         if outcome.stop is not None:
-            assert outcome.stop.finish is FinishReason.LENGTH
-            count = min(max_tokens, self.limits.max_model_len - len(prompt)) or 1
-            assert tokens == expected(prompt, count)
+            stopped = answer[-1] in (outcome.request.params.stop_token_ids or [])
+            assert outcome.stop.finish is (FinishReason.STOP if stopped else FinishReason.LENGTH)
             self.past.append(prompt + tokens)
             del self.live[name]
 
@@ -130,22 +195,84 @@ class Engine(RuleBasedStateMachine):
             assert len(held) == sum(map(len, tables)), "a block in two tables"
         assert len(scheduler.running) <= self.limits.max_num_seqs
         assert {r.request_id for r in scheduler.live()} == set(self.live)
+        assert scheduler.steps_under_way == len(self.flights)
         for queue in (scheduler.running, scheduler.waiting):
             ranks = [request.rank for request in queue]
             assert ranks == sorted(ranks)
+        for request in scheduler.live():
+            assert 0 <= request.pending <= len(self.flights)
+            assert request.computed <= request.planned <= request.length
 
     def teardown(self) -> None:
         if hasattr(self, "scheduler"):
             for _ in range(10_000):
-                if not self.live:
+                if not self.live and not self.flights:
                     break
-                self.step()
+                self.launch()
+                if len(self.flights) == self.depth or not self.scheduler.has_work:
+                    self.collect()
+                else:
+                    self.launch()
+                    self.collect()
             assert not self.live, "starvation"
+            assert not self.flights
             assert self.scheduler.cache.free_blocks == self.blocks
 
 
 TestEngine = Engine.TestCase
 TestEngine.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+def test_the_next_step_is_planned_before_the_last_ones_tokens_are_known() -> None:
+    scheduler, worker = Scheduler(Limits(4, 64, 16), KvCacheManager(8, 4)), FakeWorker(4)
+    scheduler.add(make_request("a", [1, 2], max_tokens=3))
+    scheduler.add(make_request("tied", [3], max_tokens=3))
+    tied = scheduler.get("tied")
+    assert tied is not None
+    tied.in_step = True
+    first, second = scheduler.schedule(), scheduler.schedule()
+    assert [(step.request_id, step.tokens, step.start) for step in second.steps] == [("a", [PENDING], 2)]
+    [a, b] = scheduler.update(first, worker.execute(first))
+    third = scheduler.schedule()
+    assert [(step.request_id, step.tokens) for step in third.steps] == [("a", [PENDING]), ("tied", [b.token])]
+    assert not scheduler.schedule().steps, "three tokens of one are on their way, the other's next depends on its last"
+    assert a.token == expected([1, 2], 1)[0]
+
+
+def test_what_is_computed_beyond_a_stop_is_dropped() -> None:
+    scheduler, worker = Scheduler(Limits(4, 64, 16), KvCacheManager(8, 4)), FakeWorker(4)
+    [token] = expected([1, 2, 3], 1)
+    scheduler.add(make_request("a", [1, 2, 3], max_tokens=9, stop_token_ids=[token]))
+    first, second = scheduler.schedule(), scheduler.schedule()
+    assert scheduler.cache.free_blocks == 7
+    [outcome] = scheduler.update(first, worker.execute(first))
+    assert outcome.stop == (FinishReason.STOP, token)
+    assert (scheduler.has_work, scheduler.cache.free_blocks) == (False, 8)
+    scheduler.add(make_request("a", [9], max_tokens=1))
+    third = scheduler.schedule()
+    assert (third.gone, [new.request_id for new in third.new]) == (["a"], ["a"])
+    assert scheduler.update(second, worker.execute(second)) == []
+    [outcome] = scheduler.update(third, worker.execute(third))
+    assert outcome.token == expected([9], 1)[0]
+    assert scheduler.cache.free_blocks == 8
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_token_that_was_being_sampled_when_its_request_was_preempted_counts(stops: bool) -> None:
+    scheduler, worker = Scheduler(Limits(4, 64, 16), KvCacheManager(8, 4)), FakeWorker(4)
+    answer = expected([1, 2, 3], 4)
+    scheduler.add(make_request("a", [1, 2, 3], max_tokens=4, stop_token_ids=answer[1:2] if stops else []))
+    flights = [scheduler.schedule(), scheduler.schedule()]
+    assert scheduler.reset_prefix_cache(preempt=True)
+    assert scheduler.cache.free_blocks == 8
+    assert not scheduler.schedule().steps, "not before its tokens are known"
+    tokens = [outcome.token for plan in flights for outcome in scheduler.update(plan, worker.execute(plan))]
+    assert tokens == answer[:2]
+    assert scheduler.has_work is not stops
+    if not stops:
+        plan = scheduler.schedule()
+        assert [(step.tokens, step.start) for step in plan.steps] == [([1, 2, 3, *answer[:2]], 0)]
+        assert [outcome.token for outcome in scheduler.update(plan, worker.execute(plan))] == answer[2:3]
 
 
 def test_first_come_first_served() -> None:
@@ -206,6 +333,7 @@ def test_an_aborted_request_gets_no_token_from_the_step_under_way() -> None:
     assert request is not None
     assert request.state is State.FINISHED
     assert scheduler.update(plan, {"a": 5}) == []
+    scheduler.add(make_request("b", [1]))
     assert scheduler.schedule().gone == ["a"]
 
 
