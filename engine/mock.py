@@ -25,7 +25,8 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
 
 --control ADDRESS binds a REP socket that takes JSON: {"cmd": "counts"} | {"cmd": "script", "script": {}} (later ADDs)
     | {"cmd": "pause"} (no steps) | {"cmd": "step", "count": n} (by hand, meant for a paused mock) | {"cmd": "resume"}
-    | {"cmd": "raw", "client": 0, "frames": [hex]} | {"cmd": "die", "how": "exit|dead|kill|hang", "code": 1}.
+    | {"cmd": "raw", "client": 0, "frames": [hex]} | {"cmd": "die", "how": "exit|dead|kill|hang", "code": 1}
+    | {"cmd": "clock", "step_ms": x} (as --step-ms, from now on).
     The answer is {"ok": true, running, waiting, adds, aborts, steps, tokens} or {"ok": false, "error": ...}.
 
 --script FILE is JSON (NaN, Infinity allowed). The first rule whose conditions all hold serves a request:

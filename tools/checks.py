@@ -7,6 +7,7 @@ others say; a failing one fails the whole.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINE_TESTS = ("tests/engine", "tests/interop", "tests/bench")
+# Benchmarks that run in the frontend's environment; the others drive servers from the engine's.
+IN_FRONTEND = ("bench/native.py", "bench/step.py", "bench/peers/with_gil.py")
 _NO_TESTS_COLLECTED = 5
 
 
@@ -46,13 +49,17 @@ def parts(root: Path) -> list[Part]:
     mypy = (engine, "-m", "mypy")
     engine_tests = [folder for folder in ENGINE_TESTS if (root / folder).is_dir()]
     ignores = [f"--ignore={folder}" for folder in ENGINE_TESTS]
+    excluded = ("--exclude", "^({})$".format("|".join(map(re.escape, IN_FRONTEND))))
     found = [
         Part("lint", (engine, "-m", "ruff", "check", ".")),
         Part(
             "types: frontend",
-            (*mypy, "--python-executable", frontend, *packages(root, ("fastfront", "tools", "bench"))),
+            (*mypy, "--python-executable", frontend, *packages(root, ("fastfront", "tools")), *IN_FRONTEND),
         ),
-        Part("types: engine", (*mypy, "--python-executable", engine, *packages(root, ("engine",)))),
+        Part(
+            "types: engine",
+            (*mypy, "--python-executable", engine, *excluded, *packages(root, ("engine", "bench"))),
+        ),
         Part("tests: frontend", (frontend, "-m", "pytest", "tests", *ignores), True),
     ]
     if engine_tests:

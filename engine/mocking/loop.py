@@ -37,6 +37,7 @@ class MockLoop:
     def __init__(self, options: MockOptions, link: FrontendLink, watch: DisconnectWatch, script: Script, report: Report) -> None:
         """`link` is connected, `watch` on it."""
         self._options = options
+        self._period = options.step_ms / 1e3
         self._link = link
         self._report = report
         self._codec = Codec()
@@ -64,10 +65,11 @@ class MockLoop:
 
     def run(self) -> int:
         """Serve until told to leave; returns the exit status."""
-        engine, period = self._engine, self._options.step_ms / 1e3
+        engine = self._engine
         due = time.perf_counter()
         try:
             while True:
+                period = self._period
                 stepping = bool(engine.running or engine.waiting) and not self._paused
                 left = due - time.perf_counter() if period else 0.0
                 self._receive(max(0, int(left * 1e3)) if stepping else IDLE_MS)
@@ -161,6 +163,10 @@ class MockLoop:
             elif name == "step":
                 for _ in range(command.get("count", 1)):
                     self._engine.step()
+            elif name == "clock":
+                if not 0 <= command["step_ms"] < 1e6:
+                    raise ValueError(f"step_ms: {command['step_ms']!r}")
+                self._period = command["step_ms"] / 1e3
             elif name == "raw":
                 self._send(command.get("client", 0), [bytes.fromhex(frame) for frame in command["frames"]])
             elif name == "die":

@@ -307,10 +307,14 @@ def test_paused_mock_steps_by_hand(frontend: WireFrontend, start: Start, tmp_pat
     assert control(cmd="step", count=4)["running"] == 1
     frontend.until(lambda: len(answer.tokens) == 4)
     assert control(cmd="script", script={"default": {"tokens": [5], "finish": "stop"}})["ok"]
+    assert control(cmd="clock", step_ms=50)["ok"]
+    began = time.monotonic()
     assert control(cmd="resume")["ok"]
     scripted = frontend.add("s", PROMPT)
     frontend.finish()
     assert (len(answer.tokens), scripted.tokens) == (10, [5])
+    assert time.monotonic() - began > 0.2  # six steps
+    assert not control(cmd="clock", step_ms=-1)["ok"]
     assert control(cmd="nonsense") == {"ok": False, "error": "ValueError: unknown command 'nonsense'"} | {
         key: value for key, value in control(cmd="counts").items() if key != "ok"
     }
