@@ -1,0 +1,1 @@
+"""Shared memory between an engine core and its workers."""
