@@ -29,8 +29,15 @@ cdef struct Choice:
     uint32_t completion_tokens
     uint32_t min_tokens
     uint32_t max_tokens
-    double first_at             # when its first token came (monotonic s); meaningful once it has one
-    double token_at             # when its newest came
+    double queued_at            # by the engine's clock (monotonic s), as the next three; 0: not told
+    double scheduled_at         # the first time
+    double first_at             # when its first token was made; 0 before
+    double token_at             # when its newest was
+    uint32_t cached_tokens      # of the prompt
+    uint32_t preemptions
+    uint32_t told_tokens        # completion tokens up to its newest event
+    uint32_t siblings_ended     # in the first choice of a prompt: how many of the prompt's have ended,
+    uint32_t longest            # and the most tokens one of them had
     Detok detok
     StopState stop
     Buf text                    # streaming: text not sent yet (held back); else: the whole text
@@ -74,6 +81,7 @@ cdef struct CallC:
     Buf echo_content            # chat echo, UTF-8
     uint32_t n                  # choices per prompt
     double arrived_at           # when the request came (monotonic s), set by attach
+    double ready_at             # when it was ready for its lane
     double sent_at              # when something was last written to the client, or the call attached (monotonic s)
     StopSet *stops              # NULL without stop strings
     Choice *choices             # n_choices

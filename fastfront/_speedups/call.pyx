@@ -5,6 +5,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
+from fastfront._speedups.clocks cimport monotonic
 from fastfront._speedups.detokenizer cimport detok_free, detok_init, detok_prime
 from fastfront._speedups.json_escape cimport json_escape
 from fastfront._speedups.logprobs cimport completion_free, context_add
@@ -219,6 +220,7 @@ cdef class Call:
                 if c.return_ids or (c.stream and not c.chat and prompt.echo_text):
                     json_ids(&ch.prompt_ids, ids)
                 pack_add(&ch.add, prepared, prompt, ids, j, arrival_time, client_index)
+        c.ready_at = monotonic()
 
     def __dealloc__(self):
         call_release(&self.c)

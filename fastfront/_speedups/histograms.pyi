@@ -1,1 +1,2 @@
-NAMES: tuple[str, ...]
+ENGINE_NAMES: tuple[str, ...]
+LANE_NAMES: tuple[str, ...]

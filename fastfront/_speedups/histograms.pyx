@@ -1,5 +1,5 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""Counting observations. Bounds as vLLM's metrics have them."""
+"""Counting observations. Bounds of vllm:* as vLLM's metrics have them."""
 from libc.string cimport memset
 
 cdef double TTFT[22]
@@ -14,55 +14,87 @@ TOKENS[:] = [
 ]
 cdef double PER_PROMPT[5]
 PER_PROMPT[:] = [1, 2, 5, 10, 20]
+cdef double PREEMPTIONS[7]
+PREEMPTIONS[:] = [1, 2, 3, 4, 5, 10, 20]
 cdef double STEP[13]
 STEP[:] = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]
+cdef double DELAY[16]
+DELAY[:] = [.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5]
+cdef double FEW[8]
+FEW[:] = [1, 2, 3, 4, 6, 8, 16, 32]
 
-NAMES = (                       # by HistogramName
+ENGINE_NAMES = (                # by EngineHistogram
     "vllm:time_to_first_token_seconds",
     "vllm:inter_token_latency_seconds",
     "vllm:request_time_per_output_token_seconds",
     "vllm:e2e_request_latency_seconds",
+    "vllm:request_queue_time_seconds",
+    "vllm:request_prefill_time_seconds",
+    "vllm:request_decode_time_seconds",
+    "vllm:request_inference_time_seconds",
     "vllm:request_prompt_tokens",
+    "vllm:request_prefill_kv_computed_tokens",
     "vllm:request_generation_tokens",
+    "vllm:request_max_num_generation_tokens",
     "vllm:request_params_max_tokens",
     "vllm:request_params_n",
+    "vllm:request_num_preemptions",
     "vllm:iteration_tokens_total",
+)
+LANE_NAMES = (                  # by LaneHistogram
+    "fastfront:output_lag_seconds",
+    "fastfront:request_intake_seconds",
+    "fastfront:lane_wait_seconds",
+    "fastfront:event_tokens",
 )
 
 
-cdef void set_bounds(Histogram *h, const double *bounds, int n) noexcept nogil:
+cdef void histogram_init(Histogram *h, const double *bounds, int n) noexcept nogil:
     memset(h, 0, sizeof(Histogram))
     h.bounds = bounds
     h.n_bounds = n
 
 
-cdef void histograms_init(Histogram *all) noexcept nogil:
-    set_bounds(&all[<int>HIST_TTFT], TTFT, 22)
-    set_bounds(&all[<int>HIST_ITL], BETWEEN, 19)
-    set_bounds(&all[<int>HIST_TPOT], BETWEEN, 19)
-    set_bounds(&all[<int>HIST_E2E], LATENCY, 21)
-    set_bounds(&all[<int>HIST_PROMPT], TOKENS, 22)
-    set_bounds(&all[<int>HIST_GENERATION], TOKENS, 22)
-    set_bounds(&all[<int>HIST_MAX_TOKENS], TOKENS, 22)
-    set_bounds(&all[<int>HIST_N], PER_PROMPT, 5)
-    set_bounds(&all[<int>HIST_STEP], STEP, 13)
+cdef void engine_histograms_init(Histogram *all) noexcept nogil:
+    histogram_init(&all[<int>HIST_TTFT], TTFT, 22)
+    histogram_init(&all[<int>HIST_ITL], BETWEEN, 19)
+    histogram_init(&all[<int>HIST_TPOT], BETWEEN, 19)
+    histogram_init(&all[<int>HIST_E2E], LATENCY, 21)
+    histogram_init(&all[<int>HIST_QUEUE], LATENCY, 21)
+    histogram_init(&all[<int>HIST_PREFILL], LATENCY, 21)
+    histogram_init(&all[<int>HIST_DECODE], LATENCY, 21)
+    histogram_init(&all[<int>HIST_INFERENCE], LATENCY, 21)
+    histogram_init(&all[<int>HIST_PROMPT], TOKENS, 22)
+    histogram_init(&all[<int>HIST_COMPUTED], TOKENS, 22)
+    histogram_init(&all[<int>HIST_GENERATION], TOKENS, 22)
+    histogram_init(&all[<int>HIST_MAX_GENERATION], TOKENS, 22)
+    histogram_init(&all[<int>HIST_MAX_TOKENS], TOKENS, 22)
+    histogram_init(&all[<int>HIST_N], PER_PROMPT, 5)
+    histogram_init(&all[<int>HIST_PREEMPTIONS], PREEMPTIONS, 7)
+    histogram_init(&all[<int>HIST_STEP], STEP, 13)
 
 
-cdef void observe(Histogram *h, double value) noexcept nogil:
-    cdef int k = 0
-    while k < h.n_bounds and value > h.bounds[k]:
-        k += 1
-    h.counts[k] += 1
-    h.sum += value
+cdef void lane_histograms_init(Histogram *all) noexcept nogil:
+    histogram_init(&all[<int>LANE_LAG], DELAY, 16)
+    histogram_init(&all[<int>LANE_INTAKE], DELAY, 16)
+    histogram_init(&all[<int>LANE_WAIT], DELAY, 16)
+    histogram_init(&all[<int>LANE_EVENT_TOKENS], FEW, 8)
 
 
-cdef dict histograms_read(const Histogram *all):
-    cdef int i, k
-    cdef dict out = {}
-    for i in range(HISTOGRAMS):
-        out[NAMES[i]] = (
-            [all[i].bounds[k] for k in range(all[i].n_bounds)],
-            [all[i].counts[k] for k in range(all[i].n_bounds + 1)],
-            all[i].sum,
-        )
-    return out
+cdef tuple histogram_read(const Histogram *h):
+    cdef int k
+    return (
+        [h.bounds[k] for k in range(h.n_bounds)],
+        [h.counts[k] for k in range(h.n_bounds + 1)],
+        h.sum,
+    )
+
+
+cdef dict engine_histograms_read(const Histogram *all):
+    cdef int i
+    return {ENGINE_NAMES[i]: histogram_read(&all[i]) for i in range(ENGINE_HISTOGRAMS)}
+
+
+cdef dict lane_histograms_read(const Histogram *all):
+    cdef int i
+    return {LANE_NAMES[i]: histogram_read(&all[i]) for i in range(LANE_HISTOGRAMS)}

@@ -42,7 +42,22 @@ cdef struct Output:
     int code                    # ErrorCode, with FINISH_ERROR
     const char *message         # of the error, NULL: none
     uint32_t message_len
+    Cursor rest                 # elements behind stop_reason, n_rest of them; not checked
+    uint32_t n_rest
+
+
+cdef struct Progress:           # what an output tells of its request's way through the engine
+    double queued_at            # engine's monotonic s; 0: not told
+    double scheduled_at         # the first time that is told; 0: not told
+    uint32_t preemptions
+    bint has_prefill
+    uint32_t computed           # prompt tokens: computed,
+    uint32_t cached             # found somewhere,
+    uint32_t local_cached       # in the engine's cache,
+    uint32_t external_cached    # by a KV connector
 
 
 # Reads an output whose bytes are exactly `c`'s. 0, or -1 if it is malformed; `id` is NULL if not even that could be read.
 cdef int output_read(Cursor *c, const Frames *frames, Output *o) noexcept nogil
+# Reads events and prefill stats. False if there are none, or they cannot be read (`p` is then all zeros).
+cdef bint output_progress(const Output *o, Progress *p) noexcept nogil

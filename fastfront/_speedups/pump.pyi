@@ -3,6 +3,7 @@ from collections.abc import Callable
 from typing_extensions import Buffer
 
 from fastfront._speedups.call import Call
+from fastfront._speedups.counters import Counters
 from fastfront._speedups.stream_table import StreamTable
 from fastfront._speedups.vocabulary import Vocabulary
 
@@ -11,12 +12,10 @@ Headers = list[tuple[str, str]]
 class EngineMessageError(ValueError): ...
 
 class Pump(StreamTable):
-    tokens: int
+    counters: Counters
     sends: int
     overrun: int
     malformed: int
-    prompt_tokens: int
-    requests: list[int]
     errors: list[Exception]
     def __init__(
         self,
@@ -25,10 +24,15 @@ class Pump(StreamTable):
         fail_event: Callable[[int, str], bytes],
         sse_headers: Headers,
         json_headers: Headers,
+        engines: int = 1,
+        local_engines: int = 0,
     ) -> None: ...
     def attach(self, call: Call) -> list[tuple[int, bytes]]: ...
     def feed(self, message: Buffer, aux: list[Buffer] | None = None) -> tuple[int, bytes | None]: ...
     def cancel(self, call: Call) -> None: ...
     def fail_engine(self, engine: int, message: str) -> int: ...
-    def histograms(self) -> dict[str, tuple[list[float], list[int], float]]: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def prompt_tokens(self) -> int: ...
     def ping(self, comment: bytes, silent_s: float) -> None: ...

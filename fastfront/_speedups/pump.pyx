@@ -10,25 +10,24 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, Py_TYPE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
 from fastfront._speedups.call cimport Call, CallC, Choice, call_release
+from fastfront._speedups.clocks cimport monotonic, unix_time
+from fastfront._speedups.counters cimport Counters
 from fastfront._speedups.detokenizer cimport detok_feed, detok_flush
-from fastfront._speedups.histograms cimport (
-    HIST_E2E, HIST_GENERATION, HIST_ITL, HIST_MAX_TOKENS, HIST_N, HIST_PROMPT, HIST_STEP, HIST_TPOT, HIST_TTFT, Histogram,
-    histograms_init, histograms_read, observe,
-)
+from fastfront._speedups.histograms cimport LANE_EVENT_TOKENS, LANE_LAG, observe
 from fastfront._speedups.logprobs cimport (
     Frames, LogprobRows, chat_entry, completion_entry, completion_first, context_add, logprobs_id, prompt_logprobs_put,
 )
 from fastfront._speedups.msgpack cimport (
-    MP_INT, Cursor, mp_array, mp_float, mp_int, mp_nil, mp_peek, mp_skip, mpw_array, mpw_str,
+    MP_INT, MP_MAP, MP_NIL, Cursor, mp_array, mp_float, mp_int, mp_nil, mp_peek, mp_skip, mpw_array, mpw_str,
 )
 from fastfront._speedups.output cimport (
-    ERROR_ENGINE_DEAD, ERROR_INTERNAL, FINISH_ERROR, FINISH_NONE, FINISH_STOP, REASON_REPETITION, REASON_STRING, REASON_TOKEN,
-    Output, output_read,
+    ERROR_ENGINE_DEAD, ERROR_INTERNAL, FINISH_ABORT, FINISH_ERROR, FINISH_NONE, FINISH_STOP, REASON_REPETITION, REASON_STRING, REASON_TOKEN,
+    Output, Progress, output_progress, output_read,
 )
+from fastfront._speedups.scheduler_stats cimport SchedulerStats, scheduler_stats_read
 from fastfront._speedups.sse cimport json_body, sse_delta, sse_end, sse_role
 from fastfront._speedups.stop_matcher cimport StopHit, stops_feed
 from fastfront._speedups.stream_table cimport StreamTable, put_hex8
@@ -75,18 +74,6 @@ class EngineMessageError(ValueError):
     """A message of an engine does not follow the wire protocol."""
 
 
-cdef inline double unix_time() noexcept nogil:
-    cdef timespec t
-    clock_gettime(CLOCK_REALTIME, &t)
-    return t.tv_sec + t.tv_nsec * 1e-9
-
-
-cdef inline double monotonic() noexcept nogil:
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC, &t)
-    return t.tv_sec + t.tv_nsec * 1e-9
-
-
 cdef class Pump(StreamTable):
     """Streams of one lane. `fail_body(code, message)` gives (status, headers, body) of a failed answer, `fail_event(code,
     message)` the last bytes of a failed stream; `sse_headers` and `json_headers` are lists of (name, value) pairs."""
@@ -101,14 +88,13 @@ cdef class Pump(StreamTable):
     cdef PyObject *ok_type              # type of what send returns while the client is there
     cdef int lost_engine                # of the newest fail_engine
     cdef double now                     # when the message at hand came (monotonic s)
-    cdef Histogram stats[9]             # by HistogramName
-    cdef uint64_t step_tokens           # of the message at hand
-    cdef readonly uint64_t tokens       # tokens taken from engines for live streams
+    cdef double made_at                 # the same by its engine's clock; 0: it does not say
+    cdef uint64_t message_tokens        # new tokens of live choices in it
+    cdef readonly Counters counters     # by engine; of the lane
+    cdef int local_engines              # those with a lower index share this machine's clock
     cdef readonly uint64_t sends        # events handed to granian
     cdef readonly uint64_t overrun      # tokens dropped behind a stop string
     cdef readonly uint64_t malformed    # outputs that could not be read; their requests failed
-    cdef readonly uint64_t prompt_tokens
-    cdef readonly uint64_t requests[5]  # finished choices by Finish
     cdef list gone                      # calls given up while a message's events are sent
     cdef readonly list errors           # exceptions of calls' Python; the lane logs and empties it
 
@@ -116,9 +102,11 @@ cdef class Pump(StreamTable):
         buf_init(&self.out)
         buf_init(&self.fail_message)
         buf_init(&self.scratch)
-        histograms_init(self.stats)
 
-    def __init__(self, Vocabulary vocabulary not None, object fail_body, object fail_event, list sse_headers, list json_headers):
+    def __init__(self, Vocabulary vocabulary not None, object fail_body, object fail_event, list sse_headers, list json_headers,
+                 int engines=1, int local_engines=0):
+        self.counters = Counters(engines)
+        self.local_engines = local_engines
         self.vocabulary = vocabulary
         self.fail_body = fail_body
         self.fail_event = fail_event
@@ -149,7 +137,6 @@ cdef class Pump(StreamTable):
         c.entered = True
         c.sent_at = monotonic()
         c.arrived_at = c.sent_at - max(0.0, unix_time() - call.arrival_time)
-        observe(&self.stats[<int>HIST_N], c.n)
         for i in range(c.n_choices):
             ch = &c.choices[i]
             self.enter(ch)
@@ -171,8 +158,18 @@ cdef class Pump(StreamTable):
             adds.append((ch.engine, PyBytes_FromStringAndSize(message.data, message.len)))
             buf_free(&message)
             buf_free(&ch.add)
-        self.prompt_tokens += c.prompt_tokens
+        self.counters.submitted(c)
         return adds
+
+    @property
+    def tokens(self) -> int:
+        """Tokens taken from engines for live choices."""
+        return self.counters.total_tokens
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of all choices that were submitted."""
+        return self.counters.total_prompt_tokens
 
     # ---- one message -------------------------------------------------------------------------------------------------
 
@@ -212,11 +209,12 @@ cdef class Pump(StreamTable):
             return 0
         c.ended = True
         for i in range(c.n_choices):
+            if not c.choices[i].finished:
+                self.counters.of(c.choices[i].engine).requests[<int>FINISH_ERROR] += 1
             if c.choices[i].attached:
                 if not c.choices[i].finished and not (code == ERROR_ENGINE_DEAD and self.is_lost(c.choices[i].engine)):
                     r |= self.abort(&c.choices[i])
                 self.detach(&c.choices[i])
-        self.requests[<int>FINISH_ERROR] += c.remaining
         return r | self.event(c, EVENT_FAIL, code)
 
     cdef int stop_at(self, CallC *c, Choice *ch, StopHit hit, size_t start) noexcept nogil:
@@ -274,7 +272,6 @@ cdef class Pump(StreamTable):
                     return -2
                 id = -1                                         # beyond 64 bits: decodes to nothing, as any unknown id
             ch.completion_tokens += 1
-            self.tokens += 1
             if c.return_ids:
                 if (ch.ids.len and buf_byte(&ch.ids, c',') < 0) or buf_int(&ch.ids, id) < 0:
                     return -1
@@ -308,6 +305,9 @@ cdef class Pump(StreamTable):
         cdef size_t at = self.out.len, held, n
         cdef uint32_t i
         cdef int r = 0
+        if c.stream:
+            observe(&self.counters.lane[<int>LANE_EVENT_TOKENS], ch.completion_tokens - ch.told_tokens)
+            ch.told_tokens = ch.completion_tokens
         if c.has_sink:
             return self.give_piece(c, ch)
         if not c.stream:
@@ -365,33 +365,13 @@ cdef class Pump(StreamTable):
         ch.logprobs.len = 0
         return 0
 
-    cdef void time_tokens(self, CallC *c, Choice *ch) noexcept nogil:
-        """New tokens of a choice are here."""
-        if ch.completion_tokens == 0:
-            ch.first_at = self.now
-            self.step_tokens += ch.prompt_tokens
-            observe(&self.stats[<int>HIST_TTFT], self.now - c.arrived_at)
-        else:
-            observe(&self.stats[<int>HIST_ITL], self.now - ch.token_at)
-        ch.token_at = self.now
-
-    cdef void time_end(self, CallC *c, Choice *ch) noexcept nogil:
-        observe(&self.stats[<int>HIST_E2E], self.now - c.arrived_at)
-        observe(&self.stats[<int>HIST_PROMPT], ch.prompt_tokens)
-        observe(&self.stats[<int>HIST_GENERATION], ch.completion_tokens)
-        observe(&self.stats[<int>HIST_MAX_TOKENS], ch.max_tokens)
-        if ch.completion_tokens > 1:
-            observe(&self.stats[<int>HIST_TPOT], (ch.token_at - ch.first_at) / (ch.completion_tokens - 1))
-
-    def histograms(self):
-        """Name -> (upper bounds, counts per bucket with one more above all bounds, sum). Any thread."""
-        return histograms_read(self.stats)
-
     cdef int take_output(self, Cursor *cursor) noexcept nogil:
         """One EngineCoreOutput. 0, -1: memory, -2: it is malformed (its request, if known, has failed)."""
         cdef Output o
         cdef Choice *ch
         cdef CallC *c
+        cdef Progress p
+        cdef uint32_t before
         cdef int hit
         cdef int r = output_read(cursor, &self.frames, &o)
         if o.id == NULL:
@@ -408,9 +388,12 @@ cdef class Pump(StreamTable):
             return buf_put(&self.fail_message, o.message, o.message_len) | self.fail(c, o.code)
         if o.has_prompt_logprobs and self.take_prompt_logprobs(c, ch, &o.prompt_logprobs) < 0:
             return -1
-        if o.n_ids:
-            self.time_tokens(c, ch)
+        if (ch.first_at == 0 or (o.n_rest and mp_peek(&o.rest) != MP_NIL)) and output_progress(&o, &p):
+            self.counters.progress(ch, &p)
+        before = ch.completion_tokens
         hit = self.take_tokens(c, ch, &o.ids, o.n_ids, o.finish, &o.logprobs if o.has_logprobs and c.wants_logprobs else NULL)
+        self.message_tokens += ch.completion_tokens - before
+        self.counters.of(ch.engine).tokens += ch.completion_tokens - before
         if hit < 0:
             if hit == -1:
                 return -1
@@ -423,24 +406,26 @@ cdef class Pump(StreamTable):
             ch.finished = True
             c.remaining -= 1
             c.completion_tokens += ch.completion_tokens
-            self.requests[ch.finish] += 1
-            self.time_end(c, ch)
+            self.counters.of(ch.engine).requests[ch.finish] += 1
             if o.finish == FINISH_NONE and self.abort(ch) < 0:
                 return -1
             self.detach(ch)
         elif o.n_ids == 0:
             return 0
+        if self.counters.arrival(ch, before == 0 and o.n_ids != 0, before != 0 and o.n_ids != 0, ch.finished) < 0:
+            return -1
         return self.answer(c, ch)
 
     cdef int take_message(self, const unsigned char *data, size_t size, int64_t *engine, Cursor *rest) noexcept nogil:
         """All outputs of one message; `rest` is left behind them. 0, -1: memory, -2: malformed."""
         cdef Cursor c, o
-        cdef uint64_t before = self.tokens
         cdef uint32_t n, n_outputs, k
         cdef int r
         c.p = data
         c.end = data + size
         engine[0] = 0
+        self.message_tokens = 0
+        self.made_at = 0
         if mp_array(&c, &n) < 0:
             return -2
         if n > 0 and mp_int(&c, engine) < 0:
@@ -458,11 +443,27 @@ cdef class Pump(StreamTable):
                     return -1
                 if r < 0:
                     self.malformed += 1
-            if self.tokens != before:
-                observe(&self.stats[<int>HIST_STEP], <double>(self.tokens - before + self.step_tokens))
-                self.step_tokens = 0
         rest[0] = c
         return 0
+
+    cdef bint take_stats(self, int64_t engine, Cursor *rest) noexcept nogil:
+        """Scheduler stats and the time, behind the outputs. True if Python must look at `rest` too."""
+        cdef Cursor c = rest[0]
+        cdef SchedulerStats *stats
+        cdef bint found = False
+        if mp_peek(&c) == MP_MAP:
+            stats = &self.counters.of(engine).stats
+            found = scheduler_stats_read(&c, stats) != 0
+            stats.at = self.now
+        elif c.p < c.end and not mp_nil(&c):
+            return True
+        if found:                           # the cursor may stand anywhere
+            c = rest[0]
+            if mp_skip(&c, 1) < 0:
+                return True
+        if c.p < c.end and mp_float(&c, &self.made_at) < 0:
+            return True
+        return found or (c.p < c.end and not mp_nil(&c))      # a reply to a utility call
 
     cdef int set_frames(self, list aux) except -1:
         """Notes where the frames behind the message lie; `aux` keeps them alive."""
@@ -487,12 +488,13 @@ cdef class Pump(StreamTable):
     def feed(self, const unsigned char[::1] message not None, list aux=None):
         """Takes one EngineCoreOutputs message, with the frames `aux` that follow it, and answers its streams.
 
-        Returns (engine index, rest): `rest` is None, or the bytes from scheduler_stats on when there is any. Raises
-        EngineMessageError for a malformed message; what stood before the fault has been answered.
+        Returns (engine index, rest): `rest` is None, or the bytes from scheduler_stats on when Python should look at them: a
+        reply to a utility call, stats that tell of a changed load or of LoRA adapters, what cannot be read. Raises EngineMessageError for a malformed message; what stood before the fault has been answered.
         """
         cdef int64_t engine = 0
         cdef Cursor rest
         cdef int r
+        cdef bint looked_at
         cdef size_t size = message.shape[0]
         cdef const unsigned char *data
         if size == 0:
@@ -506,29 +508,18 @@ cdef class Pump(StreamTable):
             self.set_frames(aux)
         with nogil:
             r = self.take_message(data, size, &engine, &rest)
+            looked_at = self.take_stats(engine, &rest)
+            self.counters.settle(engine, self.message_tokens, self.made_at or self.now, self.now)
         self.flush()
+        if self.made_at > 0 and 0 <= engine < self.local_engines:
+            observe(&self.counters.lane[<int>LANE_LAG], max(0.0, monotonic() - self.made_at))
         if r == -1:
             raise MemoryError
         if r < 0:
             raise EngineMessageError("not an EngineCoreOutputs message")
-        if rest.p >= rest.end or rest.p[0] == 0xC0 and self.plain_rest(&rest):
+        if not looked_at:
             return engine, None
         return engine, PyBytes_FromStringAndSize(<const char *>rest.p, rest.end - rest.p)
-
-    cdef bint plain_rest(self, Cursor *rest) noexcept nogil:
-        """True if there are no scheduler stats, utility output or finished requests behind the outputs."""
-        cdef Cursor c = rest[0]
-        cdef double timestamp
-        if not mp_nil(&c):
-            return False
-        if c.p >= c.end:
-            return True
-        if mp_float(&c, &timestamp) < 0:
-            return False
-        while c.p < c.end:
-            if not mp_nil(&c):
-                return False
-        return True
 
     # ---- with the GIL (or thread state) ------------------------------------------------------------------------------
 
@@ -588,11 +579,12 @@ cdef class Pump(StreamTable):
         cdef CallC *c = &call.c
         c.ended = True
         for i in range(c.n_choices):
+            if not c.choices[i].finished:
+                self.counters.of(c.choices[i].engine).requests[<int>FINISH_ABORT] += 1
             if c.choices[i].attached:
                 if self.abort(&c.choices[i]) < 0:
                     raise MemoryError
                 self.detach(&c.choices[i])
-        self.requests[2] += c.remaining
         c.remaining = 0
         return 0
 

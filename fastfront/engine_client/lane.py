@@ -53,6 +53,7 @@ class Lane:
         self._inbox: deque[Call | Callable[[], None]] = deque()
         self._sleeping = False
         self._stop = False
+        self.busy_s = 0.0  # time not spent waiting; others may read it
         self._probes: list[float] = []  # times of the probes that a lost connection calls for, in order
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name=f"lane-{index}", daemon=True)
@@ -66,6 +67,11 @@ class Lane:
         self._inbox.append(item)
         if self._sleeping:
             os.eventfd_write(self._wake_fd, 1)
+
+    @property
+    def queued(self) -> int:
+        """What waits for the lane at the moment."""
+        return len(self._inbox)
 
     def cancel(self, call: Call) -> None:
         """The client of `call` has gone. Any thread; a call that has ended is left alone."""
@@ -101,6 +107,7 @@ class Lane:
         watched = [(self._pull, zmq.POLLIN), (self._router, zmq.POLLIN), (self._monitor, zmq.POLLIN), (self._wake_fd, zmq.POLLIN)]
         while not self._stop:
             ready: dict[Any, int] = dict(zmq.zmq_poll(watched, self._patience_ms()))
+            woke = time.perf_counter()
             self._sleeping = False
             if self._wake_fd in ready:
                 os.eventfd_read(self._wake_fd)
@@ -125,6 +132,7 @@ class Lane:
             if self.pump.finished_engines:
                 self._balancer.finished(self.pump.finished_engines)
                 self.pump.finished_engines.clear()
+            self.busy_s += time.perf_counter() - woke
 
     def _patience_ms(self) -> int:
         """How long the lane may sleep: not at all with something in the inbox, until the next probe, or for ever (-1)."""

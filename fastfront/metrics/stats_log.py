@@ -6,18 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
+
+from fastfront._speedups.pump import Pump
+from fastfront.metrics.loads import engine_load
 
 log = logging.getLogger("fastfront.stats")
-
-
-class Counting(Protocol):
-    """A lane's pump, as far as it is looked at here."""
-
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def prompt_tokens(self) -> int: ...
 
 
 class Counts(NamedTuple):
@@ -30,16 +24,15 @@ class Counts(NamedTuple):
     kv_usage: float
 
 
-def counts(pumps: Sequence[Counting], in_flight: Sequence[int], stats: dict[int, dict[str, Any]]) -> Counts:
-    """The present state; `stats` are the engines' newest, which hold only while they have requests."""
-    waiting, usage = 0, 0.0
-    for engine, number in enumerate(in_flight):
-        newest = stats.get(engine) if number else None
-        if newest:
-            waiting += min(number, int(newest.get("num_waiting_reqs") or 0))
-            usage = max(usage, float(newest.get("kv_cache_usage") or 0.0))
+def counts(pumps: Sequence[Pump], in_flight: Sequence[int]) -> Counts:
+    """The present state; `in_flight` has the requests of every engine."""
+    loads = [engine_load(count, [pump.counters.read(engine) for pump in pumps]) for engine, count in enumerate(in_flight)]
     return Counts(
-        sum(pump.prompt_tokens for pump in pumps), sum(pump.tokens for pump in pumps), sum(in_flight) - waiting, waiting, usage
+        sum(pump.prompt_tokens for pump in pumps),
+        sum(pump.tokens for pump in pumps),
+        sum(load.running for load in loads),
+        sum(load.waiting + load.deferred for load in loads),
+        max(load.kv_usage for load in loads),
     )
 
 

@@ -6,14 +6,10 @@ import http
 import logging
 import queue
 import threading
-import time
 import urllib.parse
 from typing import NamedTuple
 
 import setproctitle
-
-from fastfront.server.exchange import Exchange
-from fastfront.server.relay import Relay
 
 log = logging.getLogger("fastfront.access")
 CLIENT_GONE = 499                               # for requests whose client left before an answer began, as nginx has it
@@ -47,14 +43,13 @@ class AccessLog:
         self._lines.put(None)
         self._thread.join(timeout_s)
 
-    def watch(self, exchange: Exchange) -> None:
-        """From here on the exchange's answer is noticed."""
-        if exchange.path not in self._skips:
-            watched = WatchedProtocol(exchange, self)
-            exchange.protocol = watched
-            exchange.on_end = watched.ended
+    def pending(self) -> int:
+        """Lines that wait to be written."""
+        return self._lines.qsize()
 
     def add(self, line: Line) -> None:
+        if line.path in self._skips:
+            return
         if self._lines.qsize() < MAX_PENDING:
             self._lines.put(line)
         else:
@@ -82,34 +77,3 @@ def write(line: Line) -> None:
     record = logging.LogRecord(log.name, logging.INFO, __file__, 0, message, None, None)
     vars(record).update(line._asdict(), duration_s=round(line.duration_s, 6))
     log.handle(record)
-
-
-class WatchedProtocol(Relay):
-    """Remembers the status that went out. Whole answers end here; streams, and requests never answered, end with `ended`."""
-
-    __slots__ = ("_began", "_client", "_done", "_http_version", "_log", "_method", "_path", "_status")
-
-    def __init__(self, exchange: Exchange, access_log: AccessLog) -> None:
-        super().__init__(exchange.protocol)
-        scope = exchange.scope
-        self._client = scope.client
-        self._http_version = scope.http_version
-        self._method = exchange.method
-        self._path = exchange.path
-        self._began = time.perf_counter()
-        self._status = CLIENT_GONE
-        self._done = False
-        self._log = access_log
-
-    def answering(self, status: int, whole: bool) -> None:
-        self._status = status
-        if whole:
-            self.ended(None)
-
-    def ended(self, _call: object) -> None:
-        """The lane is done with the request."""
-        if self._done:
-            return
-        self._done = True
-        duration_s = time.perf_counter() - self._began
-        self._log.add(Line(self._client or "-", self._method, self._path, self._http_version, self._status, duration_s))

@@ -16,10 +16,10 @@ from typing import Any
 import setproctitle
 
 from fastfront.errors import ApiError, EngineDeadError, http_error
-from fastfront.server.access import AccessLog
 from fastfront.server.cors import Cors
 from fastfront.server.exchange import Exchange, Headers
 from fastfront.server.http import BodyReader
+from fastfront.server.watch import Watch
 
 log = logging.getLogger("fastfront.server")
 INLINE_BODY_BYTES = 64 * 1024  # larger bodies go to the request threads: they must not hold up granian's
@@ -71,9 +71,9 @@ class App:
         request_threads: int,
         cors: Cors | None = None,
         request_id_headers: bool = False,
-        access_log: AccessLog | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        self._access_log = access_log
+        self._watch = watch
         self._cors = cors
         self._request_id_headers = request_id_headers
         self._routes = dict(routes)
@@ -92,8 +92,8 @@ class App:
         """Takes a request in. On granian's Python threads; returns as soon as the body is on its way."""
         method, path = scope.method, scope.path
         exchange = Exchange(scope, protocol, method, path)
-        if self._access_log is not None:
-            self._access_log.watch(exchange)
+        if self._watch is not None:
+            self._watch.watch(exchange)
         if (self._cors is not None or self._request_id_headers) and self._add_headers(exchange):
             return
         methods = self._routes[path] if path in self._routes else self._matching(path)

@@ -27,8 +27,11 @@ from fastfront.engine_client.lane import Lane
 from fastfront.engine_client.supervisor import Supervisor, describe, engine_command, find_engine_python
 from fastfront.engine_client.utility import Utilities
 from fastfront.errors import EngineError, FastfrontError, SetupError
+from fastfront.metrics.engines import EngineCollector
 from fastfront.metrics.gc_watch import GcWatch
-from fastfront.metrics.registry import EngineStats, Metrics, ServingCollector
+from fastfront.metrics.http import HttpMetrics
+from fastfront.metrics.lanes import LaneCollector
+from fastfront.metrics.registry import EngineStats, Metrics
 from fastfront.metrics.stats_log import Counts, StatsLog, counts
 from fastfront.openai.failures import failure_event
 from fastfront.openai.serving import Serving, build_serving
@@ -47,6 +50,7 @@ from fastfront.server.routes import Routes, failure_answer
 from fastfront.server.tls import check_certificate
 from fastfront.server.tracing.exporter import Exporter
 from fastfront.server.tracing.tracer import Tracer, headers_from
+from fastfront.server.watch import Watch
 from fastfront.streams.connections import Connections
 from fastfront.streams.dispatcher import Dispatcher
 
@@ -132,7 +136,7 @@ class Server:
         handshake_socket.close()
         serving = serving.with_engine_limits(min(engine.max_model_len for engine in engines))
         self._start_lanes(sockets, vocabulary)
-        server = self._start_http(sock, serving, vocabulary)
+        server = self._start_http(sock, serving, vocabulary, engines)
         if self._supervisor is not None:
             self._supervisor.watch()
         require_gil_off()
@@ -157,7 +161,10 @@ class Server:
 
     def _start_lanes(self, sockets: list[LaneSockets], vocabulary: Vocabulary) -> None:
         for index, pair in enumerate(sockets):
-            pump = Pump(vocabulary, failure_answer, failure_event, SSE_HEADERS, JSON_HEADERS)
+            pump = Pump(
+                vocabulary, failure_answer, failure_event, SSE_HEADERS, JSON_HEADERS,
+                self._config.data_parallel_size, self._config.data_parallel_size_local,
+            )  # fmt: skip
             ping_s = self._config.sse_keep_alive_interval_s
             lane = Lane(
                 index, pair, pump, self._balancer, self._on_engine_dead, self._stats.put, ping_s, self._utilities.replied
@@ -166,7 +173,9 @@ class Server:
         for lane in self._lanes:
             lane.start()
 
-    def _start_http(self, sock: socket.socket, serving: Serving, vocabulary: Vocabulary) -> HttpServer:
+    def _start_http(
+        self, sock: socket.socket, serving: Serving, vocabulary: Vocabulary, engines: list[EngineInfo]
+    ) -> HttpServer:
         config = self._config
         request_log = RequestLog(serving.tokenizer.decode, config.log.max_prompt_chars) if config.log.requests else None
         dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, Connections(), serving.fingerprint, request_log)
@@ -177,19 +186,17 @@ class Server:
             self._exporter.start()
         if config.log.stats_interval_s:
             StatsLog(self._counts, config.log.stats_interval_s).start()
-        gc_watch = GcWatch()
-        gc_watch.start()
-        collector = ServingCollector(
-            config.served_model_name[0], self._lanes, self._balancer, self._stats, gc_watch, serving.max_model_len
-        )
+        metrics = self._metrics(serving, engines)
         routes = Routes(
-            serving, dispatcher, self._health, Metrics(collector, serving.tool_calls),
+            serving, dispatcher, self._health, metrics,
             docs=config.api_documents, with_keys=bool(config.api_keys),
             trace=None if self._exporter is None else Tracer(self._exporter.add),
         )  # fmt: skip
         table = routes.table()
         if development_mode():
             table |= Development(config, self._utilities, self._lanes[0]).table()
+        http_metrics = HttpMetrics(table, config.root_path, time.time())
+        metrics.add(http_metrics)
         app = App(
             table,
             api_keys=config.api_keys,
@@ -198,7 +205,7 @@ class Server:
             request_threads=config.request_threads,
             cors=cors_of(config),
             request_id_headers=config.enable_request_id_headers,
-            access_log=self._access_log,
+            watch=Watch(self._access_log, http_metrics),
         )
         server = HttpServer(
             sock,
@@ -213,8 +220,25 @@ class Server:
         server.start()
         return server
 
+    def _metrics(self, serving: Serving, engines: list[EngineInfo]) -> Metrics:
+        """All but the http_* metrics, which need the routes."""
+        gc_watch = GcWatch()
+        gc_watch.start()
+        created, pumps = time.time(), [lane.pump for lane in self._lanes]
+        queues = {}
+        if self._access_log is not None:
+            queues["access_log"] = self._access_log.pending
+        if self._exporter is not None:
+            queues["traces"] = self._exporter.pending
+        own = LaneCollector(self._lanes, self._balancer, gc_watch, queues, created)
+        if not self._config.log.stats_interval_s:
+            return Metrics([own])
+        model, length = self._config.served_model_name[0], serving.max_model_len
+        of_engines = EngineCollector(model, pumps, self._balancer, engines, length, self._stats.latest, created)
+        return Metrics([of_engines, serving.tool_calls, own])
+
     def _counts(self) -> Counts:
-        return counts([lane.pump for lane in self._lanes], self._balancer.in_flight, self._stats.latest())
+        return counts([lane.pump for lane in self._lanes], self._balancer.in_flight)
 
     # ---- while serving (other threads) -----------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class Client:
 class Rig:
     """One lane without sockets."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, engines: int = 1, local_engines: int = 0) -> None:
         self.vocabulary = vocabulary
         self.pump = Pump(
             vocabulary,
@@ -98,11 +98,15 @@ class Rig:
             lambda code, message: b'data: {"error":%d}\n\ndata: [DONE]\n\n' % code,
             SSE,
             JSON,
+            engines,
+            local_engines,
         )
         self.ended: list[Call] = []
 
-    def start(self, client: Client, prompts: list[list[int]] | None = None, **fields: Any) -> tuple[Call, list[str]]:
-        """Attaches a call. Returns it and the wire ids of its choices."""
+    def start(
+        self, client: Client, prompts: list[list[int]] | None = None, engines: list[int] | None = None, **fields: Any
+    ) -> tuple[Call, list[str]]:
+        """Attaches a call. Returns it and the wire ids of its choices. `engines`: one per choice, else all on the first."""
         prompts = prompts or [[1, 2, 3]]
         fields.setdefault("kind", "chat")
         fields.setdefault("sampling", {})
@@ -113,7 +117,7 @@ class Rig:
             prompts=[PreparedPrompt(ids, 100, fields.get("echo_text", "")) for ids in prompts],
             **{k: v for k, v in fields.items() if k != "echo_text"},
         )
-        engines = [0] * (len(prompts) * prepared.n)
+        engines = engines or [0] * (len(prompts) * prepared.n)
         call = Call(prepared, self.vocabulary, client, engines, 0, "fp", 1.5, self.ended.append)
         return call, [unpackb(add)[0] for _, add in self.pump.attach(call)]
 
@@ -124,6 +128,13 @@ class Rig:
             request_id, ids, finish, reason = (*output, None, None)[:4]
             wire.append([request_id, ids, None, None, None, finish, reason])
         self.pump.feed(packb([0, wire, None, 1.0]))
+
+    def message(self, *outputs: list[Any], engine: int = 0, stats: Any = None, at: float | None = 1.0) -> bytes | None:
+        """One engine message of outputs with all their elements; what `feed` leaves to Python."""
+        message = packb([engine, list(outputs), stats, *([] if at is None else [at, None, None, None, None, "default"])])
+        found, rest = self.pump.feed(message)
+        assert found == engine
+        return rest
 
     def aborted(self) -> list[str]:
         return [i for _, payload in self.pump.take_aborts() for i in unpackb(payload)]

@@ -348,31 +348,6 @@ def test_any_split_gives_the_same_text(data: st.DataObject) -> None:
     assert streamed.text() == whole.text()
 
 
-def test_histograms_count_what_happened(rig: Rig, ids: Any) -> None:
-    _, (a, b) = rig.start(Client(), stream=True, n=2, prompts=[[1, 2, 3]])
-    rig.step([a, ids("x")], [b, ids("y")])
-    rig.step([a, ids("x")])
-    rig.step([a, ids("x"), LENGTH])
-    rig.step([b, [], ABORT])
-    read = rig.pump.histograms()
-    total = {name.split(":")[1]: sum(counts) for name, (_, counts, _) in read.items()}
-    assert total == {
-        "time_to_first_token_seconds": 2,
-        "inter_token_latency_seconds": 2,
-        "request_time_per_output_token_seconds": 1,
-        "e2e_request_latency_seconds": 2,
-        "request_prompt_tokens": 2,
-        "request_generation_tokens": 2,
-        "request_params_max_tokens": 2,
-        "request_params_n": 1,
-        "iteration_tokens_total": 3,
-    }
-    bounds, counts, sum_of = read["vllm:request_generation_tokens"]
-    assert (counts[bounds.index(1)], counts[bounds.index(5)], sum_of) == (1, 1, 4.0)
-    assert read["vllm:iteration_tokens_total"][2] == 4 + 6, "the prompts count in the step of their first token"
-    assert read["vllm:time_to_first_token_seconds"][2] > 1e9, "the arrival time of these calls is 1.5 s after 1970"
-
-
 def test_cancelling_what_was_never_attached_does_nothing(rig: Rig) -> None:
     prepared = PreparedCall("chat", "x", 1, "m", [PreparedPrompt([1], 5)], {})
     call = Call(prepared, rig.vocabulary, Client(), [0], 0, "fp", 1.0)

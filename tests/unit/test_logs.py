@@ -16,11 +16,14 @@ import pytest
 from fastfront.cli.serve import add_arguments, parse, serve_config
 from fastfront.config import LogOptions
 from fastfront.errors import SetupError
+from fastfront.metrics.http import HttpMetrics
+from fastfront.metrics.loads import EngineLoad, engine_load
 from fastfront.metrics.stats_log import Counts, StatsLog, counts, stats_line
-from fastfront.server.access import AccessLog, WatchedProtocol
+from fastfront.server.access import AccessLog
 from fastfront.server.exchange import Exchange
 from fastfront.server.logs import configure_logging
 from fastfront.server.request_log import RequestLog
+from fastfront.server.watch import Watch, WatchedProtocol
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 
 
@@ -142,7 +145,7 @@ def lines_of(caplog: pytest.LogCaptureFixture, act: Any, path: str = "/v1/x", sk
     access = AccessLog(skips)
     scope = SimpleNamespace(client="1.2.3.4:5", http_version="1.1", headers={})
     exchange = Exchange(scope, Protocol(), "POST", path)
-    access.watch(exchange)
+    Watch(access, None).watch(exchange)
     act(exchange)
     access.start()
     access.stop(10.0)
@@ -197,10 +200,10 @@ def test_a_path_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_nothing_refers_back_to_the_exchange() -> None:
     """A cycle would leave every request to the garbage collector."""
-    access = AccessLog(frozenset())
+    watch = Watch(AccessLog(frozenset()), HttpMetrics(["/"], "", 0.0))
     exchange = Exchange(SimpleNamespace(client="c", http_version="1.1", headers={}), Protocol(), "GET", "/")
     before = sys.getrefcount(exchange)
-    access.watch(exchange)
+    watch.watch(exchange)
     assert isinstance(exchange.protocol, WatchedProtocol)
     assert sys.getrefcount(exchange) == before
 
@@ -237,14 +240,29 @@ def test_long_parameters_are_cut_and_ids_cannot_forge_lines(caplog: pytest.LogCa
 # --- statistics ------------------------------------------------------------------------------------------------------
 
 
+def pump_of(tokens: int, prompt_tokens: int, *engines: dict[str, Any]) -> Any:
+    """What is looked at of a pump."""
+    return SimpleNamespace(
+        tokens=tokens, prompt_tokens=prompt_tokens, counters=SimpleNamespace(read=lambda engine: engines[engine])
+    )
+
+
+def load_of(at: float, waiting: int = 0, deferred: int = 0, kv_usage: float = 0.0) -> Any:
+    return {"at": at, "waiting": waiting, "deferred": deferred, "kv_usage": kv_usage}
+
+
 def test_counts_of_all_lanes_and_engines() -> None:
-    pumps = [SimpleNamespace(tokens=10, prompt_tokens=3), SimpleNamespace(tokens=1, prompt_tokens=4)]
-    stats = {
-        0: {"num_waiting_reqs": 2, "kv_cache_usage": 0.25}, 1: {"num_waiting_reqs": 9, "kv_cache_usage": 0.5},
-    }  # fmt: skip
-    assert counts(pumps, [5, 0], stats) == Counts(7, 11, 3, 2, 0.25)
-    assert counts(pumps, [0, 3], stats) == Counts(7, 11, 0, 3, 0.5)
-    assert counts(pumps, [1, 1], {}) == Counts(7, 11, 2, 0, 0.0)
+    pumps = [pump_of(10, 3, load_of(5.0, 2, 0, 0.25), load_of(0.0)), pump_of(1, 4, load_of(4.0, 5), load_of(1.0, 9, 0, 0.5))]
+    assert counts(pumps, [5, 0]) == Counts(7, 11, 3, 2, 0.25)
+    assert counts(pumps, [0, 3]) == Counts(7, 11, 0, 3, 0.5)
+    assert counts(pumps, [1, 1]) == Counts(7, 11, 0, 2, 0.5)
+
+
+def test_the_newest_stats_split_what_is_in_flight() -> None:
+    assert engine_load(10, [load_of(1.0, 9), load_of(2.0, 3, 4, 0.5)]) == EngineLoad(3, 3, 4, 0.5)
+    assert engine_load(5, [load_of(2.0, 3, 4)]) == EngineLoad(0, 3, 2, 0.0), "never more than there is"
+    assert engine_load(5, [load_of(2.0, -3, -4)]) == EngineLoad(5, 0, 0, 0.0)
+    assert engine_load(0, [load_of(2.0, 3, 4, 0.5)]) == EngineLoad(0, 0, 0, 0.0), "an idle engine sends none"
 
 
 def test_the_line() -> None:

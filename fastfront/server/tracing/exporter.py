@@ -51,6 +51,10 @@ class Exporter:
         if self._spans.qsize() < MAX_PENDING:
             self._spans.put(span)
 
+    def pending(self) -> int:
+        """Spans that wait."""
+        return self._spans.qsize()
+
     def _run(self) -> None:
         setproctitle.setthreadtitle("traces")
         more = True

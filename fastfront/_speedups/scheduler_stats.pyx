@@ -1,0 +1,133 @@
+# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
+"""Reading scheduler_stats."""
+from libc.math cimport fabs
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcmp, strlen
+
+from fastfront._speedups.msgpack cimport (
+    MP_ARRAY, MP_INT, MP_MAP, Cursor, mp_array, mp_float, mp_int, mp_map, mp_peek, mp_skip, mp_str,
+)
+
+cdef double USAGE_STEP = 0.01       # of the KV cache: smaller changes are not worth Python's time
+
+
+cdef inline bint named(const char *key, uint32_t n, const char *name) noexcept nogil:
+    return n == strlen(name) and memcmp(key, name, n) == 0
+
+
+cdef int take(Cursor *c, int64_t *to) noexcept nogil:
+    """A gauge; what is no integer leaves it as it is."""
+    if mp_peek(c) == MP_INT and mp_int(c, to) == 0:
+        return 0
+    return mp_skip(c, 1)
+
+
+cdef int add(Cursor *c, uint64_t *to) noexcept nogil:
+    """A counter's increase; what is no integer, or negative, adds nothing."""
+    cdef int64_t value = 0
+    if take(c, &value) < 0:
+        return -1
+    if value > 0:
+        to[0] += <uint64_t>value
+    return 0
+
+
+cdef int read_cache(Cursor *c, uint64_t *queries, uint64_t *hits) noexcept nogil:
+    cdef uint32_t pairs, n, k
+    cdef const char *key
+    cdef int r
+    if mp_peek(c) != MP_MAP:
+        return mp_skip(c, 1)
+    mp_map(c, &pairs)
+    for k in range(pairs):
+        if mp_str(c, &key, &n) < 0:
+            return -1
+        if named(key, n, b"queries"):
+            r = add(c, queries)
+        elif named(key, n, b"hits"):
+            r = add(c, hits)
+        else:
+            r = mp_skip(c, 1)
+        if r < 0:
+            return -1
+    return 0
+
+
+cdef int read_positions(Cursor *c, SchedulerStats *s) noexcept nogil:
+    cdef uint32_t count, k
+    cdef uint64_t beyond = 0
+    if mp_peek(c) != MP_ARRAY:
+        return mp_skip(c, 1)
+    mp_array(c, &count)
+    for k in range(count):
+        if add(c, &s.accepted_at[k] if k < MAX_POSITIONS else &beyond) < 0:
+            return -1
+    s.positions = max(s.positions, min(count, <uint32_t>MAX_POSITIONS))
+    return 0
+
+
+cdef int read_drafts(Cursor *c, SchedulerStats *s) noexcept nogil:
+    cdef uint32_t pairs, n, k
+    cdef const char *key
+    cdef int r
+    if mp_peek(c) != MP_MAP:
+        return mp_skip(c, 1)
+    mp_map(c, &pairs)
+    for k in range(pairs):
+        if mp_str(c, &key, &n) < 0:
+            return -1
+        if named(key, n, b"num_drafts"):
+            r = add(c, &s.drafts)
+        elif named(key, n, b"num_draft_tokens"):
+            r = add(c, &s.draft_tokens)
+        elif named(key, n, b"num_accepted_tokens"):
+            r = add(c, &s.accepted_tokens)
+        elif named(key, n, b"num_accepted_tokens_per_pos"):
+            r = read_positions(c, s)
+        else:
+            r = mp_skip(c, 1)
+        if r < 0:
+            return -1
+    return 0
+
+
+cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s) noexcept nogil:
+    cdef uint32_t pairs, n, k, adapters
+    cdef const char *key
+    cdef int r
+    cdef bint adapters_now = False, look_again
+    cdef Cursor look
+    if mp_map(c, &pairs) < 0:
+        return -1
+    for k in range(pairs):
+        if mp_str(c, &key, &n) < 0:
+            return -1
+        if named(key, n, b"num_running_reqs"):
+            r = take(c, &s.running)
+        elif named(key, n, b"num_waiting_reqs"):
+            r = take(c, &s.waiting)
+        elif named(key, n, b"num_skipped_waiting_reqs"):
+            r = take(c, &s.deferred)
+        elif named(key, n, b"kv_cache_usage"):
+            r = 0 if mp_float(c, &s.kv_usage) == 0 else mp_skip(c, 1)
+        elif named(key, n, b"prefix_cache_stats"):
+            r = read_cache(c, &s.queries, &s.hits)
+        elif named(key, n, b"connector_prefix_cache_stats"):
+            r = read_cache(c, &s.external_queries, &s.external_hits)
+        elif named(key, n, b"spec_decoding_stats"):
+            r = read_drafts(c, s)
+        else:
+            if named(key, n, b"running_lora_adapters") or named(key, n, b"waiting_lora_adapters"):
+                look = c[0]
+                if mp_peek(c) == MP_MAP and mp_map(&look, &adapters) == 0 and adapters:
+                    adapters_now = True
+            r = mp_skip(c, 1)
+        if r < 0:
+            return -1
+    s.messages += 1
+    look_again = adapters_now or s.adapters or s.waiting + s.deferred != s.told_waiting or fabs(s.kv_usage - s.told_usage) >= USAGE_STEP
+    s.adapters = adapters_now
+    if look_again:
+        s.told_waiting = s.waiting + s.deferred
+        s.told_usage = s.kv_usage
+    return look_again

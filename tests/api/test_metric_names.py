@@ -1,0 +1,208 @@
+"""Names, types, labels and buckets of /metrics: those that dashboards made for vLLM ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.api.conftest import serve
+from tests.support.mock import scripted
+from tests.support.server import Server
+from tests.support.tokens import Pieces
+
+L = ("engine", "model_name")
+REASONS = {"stop", "length", "abort", "error", "repetition"}
+BETWEEN = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80]
+LATENCY = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680]
+FIRST = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560]
+TOKENS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]  # up to --max-model-len 2000, which is the last
+HIGHR = [0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60]
+GAUGES = {
+    "vllm:num_requests_running": L,
+    "vllm:num_requests_waiting": L,
+    "vllm:num_requests_waiting_by_reason": (*L, "reason"),
+    "vllm:kv_cache_usage_perc": L,
+    "process_open_fds": (),
+    "process_max_fds": (),
+    "process_virtual_memory_bytes": (),
+    "process_resident_memory_bytes": (),
+    "process_start_time_seconds": (),
+}
+COUNTERS = {
+    "vllm:prefix_cache_queries": L,
+    "vllm:prefix_cache_hits": L,
+    "vllm:external_prefix_cache_queries": L,
+    "vllm:external_prefix_cache_hits": L,
+    "vllm:num_preemptions": L,
+    "vllm:prompt_tokens": L,
+    "vllm:generation_tokens": L,
+    "vllm:prompt_tokens_by_source": (*L, "source"),
+    "vllm:prompt_tokens_cached": L,
+    "vllm:request_success": (*L, "finished_reason"),
+    "http_requests": ("handler", "method", "status"),
+    "process_cpu_seconds": (),
+}
+HISTOGRAMS = {
+    "vllm:request_prompt_tokens": (L, [*TOKENS, 2000]),
+    "vllm:request_generation_tokens": (L, [*TOKENS, 2000]),
+    "vllm:request_max_num_generation_tokens": (L, [*TOKENS, 2000]),
+    "vllm:request_params_max_tokens": (L, [*TOKENS, 2000]),
+    "vllm:request_prefill_kv_computed_tokens": (L, [*TOKENS, 2000]),
+    "vllm:request_params_n": (L, [1, 2, 5, 10, 20]),
+    "vllm:iteration_tokens_total": (L, [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]),
+    "vllm:request_num_preemptions": (L, [1, 2, 3, 4, 5, 10, 20]),
+    "vllm:time_to_first_token_seconds": (L, FIRST),
+    "vllm:inter_token_latency_seconds": (L, BETWEEN),
+    "vllm:request_time_per_output_token_seconds": (L, BETWEEN),
+    "vllm:e2e_request_latency_seconds": (L, LATENCY),
+    "vllm:request_queue_time_seconds": (L, LATENCY),
+    "vllm:request_inference_time_seconds": (L, LATENCY),
+    "vllm:request_prefill_time_seconds": (L, LATENCY),
+    "vllm:request_decode_time_seconds": (L, LATENCY),
+    "http_request_duration_seconds": (("handler", "method"), [0.1, 0.5, 1]),
+    "http_request_duration_highr_seconds": ((), HIGHR),
+}
+SUMMARIES = {"http_request_size_bytes": ("handler",), "http_response_size_bytes": ("handler",)}
+Families = dict[str, Metric]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with two engines and two lanes."""
+    folder = tmp_path_factory.mktemp("pair")
+    flags = ("--max-model-len", "2000", "--data-parallel-size", "2", "--lanes", "2")
+    with Server(folder, *flags, "--engine", "mock", "--engine-args", "--tokens echo --stats") as server:
+        yield server.wait_ready()
+
+
+@pytest.fixture(scope="module")
+def families(pair: Server, pieces: Pieces) -> Families:
+    a = pieces.byte_level("a")
+    for _ in range(4):
+        assert pair.completion(scripted(a, [a, a], then="stop"), prompt=[5, 6, 7], max_tokens=9).status_code == 200
+    assert pair.completion(scripted(a, then="stop"), prompt=[5, 6, 7], n=2, stream=True).status_code == 200
+    return read(pair)
+
+
+def read(server: Server) -> Families:
+    response = server.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    return {family.name: family for family in text_string_to_metric_families(response.text)}
+
+
+def labels_of(family: Metric, suffix: str) -> set[tuple[str, ...]]:
+    found = {tuple(sorted(set(s.labels) - {"le"})) for s in family.samples if s.name == family.name + suffix}
+    assert found, f"no {family.name}{suffix}"
+    return found
+
+
+@pytest.mark.parametrize("name", GAUGES)
+def test_gauges(families: Families, name: str) -> None:
+    assert families[name].type == "gauge"
+    assert labels_of(families[name], "") == {GAUGES[name]}
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_counters(families: Families, name: str) -> None:
+    assert families[name].type == "counter"
+    assert labels_of(families[name], "_total") == {tuple(sorted(COUNTERS[name]))}
+    if not name.startswith("process"):
+        assert families[f"{name}_created"].samples[0].value > 1e9
+
+
+@pytest.mark.parametrize("name", HISTOGRAMS)
+def test_histograms(families: Families, name: str) -> None:
+    labels, bounds = HISTOGRAMS[name]
+    family = families[name]
+    assert family.type == "histogram"
+    for suffix in ("_bucket", "_count", "_sum"):
+        assert labels_of(family, suffix) == {labels}
+    shown = [s.labels["le"] for s in family.samples if s.name.endswith("_bucket")]
+    assert [float(le) for le in dict.fromkeys(shown)] == [*bounds, float("inf")]
+    assert families[f"{name}_created"].samples[0].value > 1e9
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_summaries(families: Families, name: str) -> None:
+    assert families[name].type == "summary"
+    for suffix in ("_count", "_sum"):
+        assert labels_of(families[name], suffix) == {SUMMARIES[name]}
+
+
+def value(families: Families, family: str, sample: str, **labels: str) -> float:
+    found = [s.value for s in families[family].samples if s.name == sample and labels.items() <= s.labels.items()]
+    assert found, f"no {sample} {labels}"
+    return sum(found)
+
+
+def test_every_engine_and_every_reason_has_its_series(families: Families) -> None:
+    for name in (*(n for n in GAUGES if n.startswith("vllm")), *(n for n in COUNTERS if n.startswith("vllm"))):
+        assert {s.labels["engine"] for s in families[name].samples} == {"0", "1"}, name
+    assert {s.labels["finished_reason"] for s in families["vllm:request_success"].samples} == REASONS
+    assert {s.labels["reason"] for s in families["vllm:num_requests_waiting_by_reason"].samples} == {"capacity", "deferred"}
+    sources = {"local_compute", "local_cache_hit", "external_kv_transfer"}
+    assert {s.labels["source"] for s in families["vllm:prompt_tokens_by_source"].samples} == sources
+
+
+def test_engines_share_the_work_and_the_sums_agree(families: Families) -> None:
+    """Six choices on two engines, of three prompt tokens and three (two: one) tokens each."""
+    for engine in ("0", "1"):
+        prompts = value(families, "vllm:prompt_tokens", "vllm:prompt_tokens_total", engine=engine)
+        done = value(families, "vllm:request_success", "vllm:request_success_total", engine=engine, finished_reason="stop")
+        assert (prompts, done) == (9, 3)
+        assert prompts == value(families, "vllm:prompt_tokens_by_source", "vllm:prompt_tokens_by_source_total", engine=engine)
+        for name in ("vllm:request_queue_time_seconds", "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds"):
+            assert value(families, name, f"{name}_count", engine=engine) == 3
+    assert value(families, "vllm:generation_tokens", "vllm:generation_tokens_total") == 4 * 3 + 2 * 1
+    assert value(families, "vllm:request_params_n", "vllm:request_params_n_count") == 5
+    assert value(families, "vllm:request_params_n", "vllm:request_params_n_sum") == 6
+
+
+def test_facts_of_the_caches(families: Families) -> None:
+    samples = families["vllm:cache_config_info"].samples
+    assert [(s.labels["engine"], s.labels["block_size"], s.labels["num_gpu_blocks"], s.value) for s in samples] == [
+        ("0", "16", "100000", 1.0), ("1", "16", "100000", 1.0),
+    ]  # fmt: skip
+
+
+def test_http_requests_by_route(pair: Server) -> None:
+    def count(handler: str, method: str, status: str) -> float:
+        samples = read(pair)["http_requests"].samples
+        wanted = {"handler": handler, "method": method, "status": status}
+        return sum(s.value for s in samples if s.labels == wanted)
+
+    cases = [("/nope", "none", "GET", "4xx"), ("/v1/models", "/v1/models", "GET", "2xx"),
+             ("/v1/responses/resp_1", "/v1/responses/{response_id}", "GET", "4xx"), ("/tokenize", "/tokenize", "GET", "4xx"),
+             ("/v1/models/", "none", "GET", "3xx")]  # fmt: skip
+    before = [count(*case[1:]) for case in cases]
+    for path, *_ in cases:
+        pair.get(path)
+    assert [count(*case[1:]) - then for case, then in zip(cases, before, strict=True)] == [1] * len(cases)
+    for path in ("/health", "/metrics", "/ping", "/version"):
+        pair.get(path)
+    assert not {s.labels["handler"] for s in read(pair)["http_requests"].samples} & {"/health", "/metrics", "/ping", "/version"}
+
+
+def test_scheduler_stats_arrive(pair: Server) -> None:
+    """The mock tells of its queue with every step; what it tells is shown for its engine only."""
+    families = read(pair)
+    assert value(families, "vllm:num_requests_running", "vllm:num_requests_running") == 0
+    assert value(families, "fastfront:engine_up", "fastfront:engine_up") == 2
+    lag = value(families, "fastfront:output_lag_seconds", "fastfront:output_lag_seconds_count")
+    assert lag > 0
+    for lane in ("0", "1"):
+        assert value(families, "fastfront:lane_busy_seconds", "fastfront:lane_busy_seconds_total", lane=lane) > 0
+
+
+def test_without_statistics_there_are_none_of_engines(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    for server in serve(tmp_path_factory, "silent", "--disable-log-stats"):
+        names = read(server)
+        assert not [name for name in names if name.startswith("vllm:")]
+        assert "process_open_fds" in names
+        assert "fastfront:live_streams" in names
+        server.get("/v1/models")
+        assert read(server)["http_requests"].samples
