@@ -16,9 +16,8 @@ WORDS = tuple((Path(__file__).parent / "words.txt").read_text().split())
 def bodies(load: Load) -> Iterator[str]:
     """The JSON lines to send in turn. Raises LoadError for a prompts file that has none or other content."""
     if load.prompts is None:
-        rng = random.Random(load.seed)
-        for _ in range(load.distinct):
-            yield body(load, " ".join(rng.choices(WORDS, k=load.prompt_tokens)))
+        for prompt in random_prompts(load.distinct, load.prompt_tokens, load.seed):
+            yield body(load, prompt)
         return
     count = 0
     try:
@@ -31,6 +30,13 @@ def bodies(load: Load) -> Iterator[str]:
         raise LoadError(f"prompts: {error}") from error
     if count == 0:
         raise LoadError(f"prompts: {load.prompts} is empty")
+
+
+def random_prompts(count: int, words: int, seed: int) -> Iterator[str]:
+    """So many texts of so many common words, the same for the same seed."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        yield " ".join(rng.choices(WORDS, k=words))
 
 
 def _prompt(line: str, where: str) -> Any:

@@ -236,6 +236,12 @@ def test_an_open_loop_keeps_its_rate() -> None:
     assert result["elapsed_s"] > 0.35, "200 arrivals at 400 per second, with this seed"
 
 
+def test_connections_that_begin_while_timeouts_are_looked_for_are_not_late() -> None:
+    load = dataclasses.replace(LOAD, mode="open", connections="new", rate=800.0, streams=64, requests=1000, max_tokens=1)
+    result, _ = one_more(load, answering(whole(tokens(1))))
+    assert (result["requests"]["ok"], result["failures"]) == (1000, {})
+
+
 def test_clients_leave() -> None:
     def answer(exchange: Exchange) -> None:
         exchange.send(EVENT_HEAD)

@@ -411,7 +411,7 @@ static void tick(loop *l, uint64_t now)
     l->next_scan = now + SCAN_NS;
     for (int i = 0; i < l->count; i++) {
         connection *c = &l->connections[i];
-        if (c->state == CONNECTING && now - c->connect_began > p->connect_timeout_ns)
+        if (c->state == CONNECTING && now > c->connect_began + p->connect_timeout_ns)
             fail(l, c, FAIL_CONNECT_TIMEOUT);
         else if ((c->state == SENDING || c->state == READING) && !c->slow && now > c->scheduled + p->timeout_ns)
             fail(l, c, FAIL_TIMEOUT);
