@@ -18,6 +18,8 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
 --linger-s X     headless: leave when the frontend has been gone that long (0: stay)
 --print-rate     tokens/s on stderr every 2 s
 
+`{index}` in the values of --report, --control and --script is the engine index.
+
 --report FILE appends one JSON line per event: {"event": E, ...}, on disk before the mock goes on. E is one of
     ready | add (n, id, client, prompt, params, fields: all elements of the ADD) | abort (ids, known: the live ones)
     | finish (id, reason, made) | utility (method, args) | bad (message, id) | die (how) | exit (why);

@@ -111,6 +111,8 @@ class ServeConfig:
     data_parallel_size_local: int = 1
     data_parallel_address: str = "127.0.0.1"
     data_parallel_rpc_port: int = 29550
+    prefix_affinity: bool = False               # prompts that begin alike go to the same engine
+    engine_restarts: int = 0                    # how often each local engine is started again
     dtype: str = "auto"
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None

@@ -68,6 +68,9 @@ def parse(argv: list[str], doc: str) -> MockOptions:
         if port is None:
             ap.error("--handshake or --data-parallel-rpc-port is needed")
         values["handshake"] = f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
+    for name in ("report", "control", "script"):
+        if values[name] is not None:
+            values[name] = values[name].replace("{index}", str(values["index"]))
     if values["vocab"] < 2:
         ap.error("--vocab: at least 2")
     return MockOptions(**values)

@@ -96,6 +96,7 @@ cdef class Call:
     cdef readonly object sink           # fastfront.streams.sink.Sink, or None
     cdef readonly list headers          # further response headers, or None
     cdef public object on_end           # called once by the lane, with the Call, when it is over (any way)
+    cdef public object again            # makes the call anew for other engines (fastfront.streams.dispatcher); None: cannot
     cdef readonly str external_id
     cdef readonly double arrival_time   # unix seconds
     cdef public bint disconnected       # set by any thread; the lane gives the call up when it sees it

@@ -9,6 +9,7 @@ class Call:
     vocabulary: Vocabulary
     protocol: Any
     on_end: Callable[[Call], None] | None
+    again: Callable[[Call], Call | None] | None
     sink: Sink | None
     headers: list[tuple[str, str]] | None
     external_id: str

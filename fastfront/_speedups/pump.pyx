@@ -171,6 +171,38 @@ cdef class Pump(StreamTable):
         """Of all choices that were submitted."""
         return self.counters.total_prompt_tokens
 
+    def unsent(self, int engine):
+        """Calls with a choice on this engine (-1: any) that can begin anew elsewhere: nothing of them has been sent."""
+        cdef uint32_t i
+        cdef Call call
+        cdef list found = []
+        for i in range(self.n_slots):
+            if self.table[i] != NULL and (engine < 0 or self.table[i].engine == engine):
+                call = <Call>self.table[i].call.owner
+                if call.again is not None and call.send is None and not call.c.started and call not in found:
+                    found.append(call)
+        return found
+
+    def withdraw(self, Call call not None, int engine):
+        """Takes a call out of the table unanswered: its on_end is not called, its end is not counted.
+
+        What engines other than `engine` do for it is aborted. Does nothing for a call that is not in the table.
+        """
+        cdef uint32_t i
+        cdef CallC *c = &call.c
+        cdef Choice *ch
+        if c.ended or not c.entered:
+            return
+        c.ended = True
+        for i in range(c.n_choices):
+            ch = &c.choices[i]
+            if ch.attached and not ch.finished and ch.engine != engine and self.abort(ch) < 0:
+                raise MemoryError
+            self.detach(ch)
+        call.on_end = None
+        self.finish_call(call)
+        self.settle_detached()
+
     # ---- one message -------------------------------------------------------------------------------------------------
 
     cdef int event(self, CallC *c, uint8_t kind, size_t at) noexcept nogil:
@@ -566,6 +598,7 @@ cdef class Pump(StreamTable):
         call.transport = None
         on_end = call.on_end
         call.on_end = None
+        call.again = None
         if on_end is not None:
             on_end(call)
         call.protocol = None

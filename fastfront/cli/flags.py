@@ -81,6 +81,9 @@ def _engines(parser: ArgumentParser) -> None:
                        help="address that engines elsewhere connect to (127.0.0.1)")  # fmt: skip
     group.add_argument("--data-parallel-rpc-port", "-dpp", type=_PORT, default=29550, metavar="N",
                        help="port that engines elsewhere connect to (29550)")  # fmt: skip
+    _switch(group, "prefix-affinity", "send prompts that begin alike to the same engine, unless it is much busier than others")
+    _flag(group, "engine-restarts", "how often an engine started here is started again when it ends (0)",
+          type=whole(0), default=0, metavar="N")  # fmt: skip
     _flag(group, "dtype", "number type of the weights (auto)", default="auto",
           choices=("auto", "half", "float16", "bfloat16", "float", "float32"))  # fmt: skip
     _flag(group, "max-num-seqs", "most requests in one step", type=whole(1), metavar="N")

@@ -217,7 +217,7 @@ _REFUSED: Mapping[str, Known] = {
     "ec-transfer-config": Known(_TEXT),
     "kv-events-config": Known("an engine keeps its cache to itself"),
     "profiler-config": Known("use a profiler of the system, such as perf or py-spy"),
-    "enable-fault-tolerance": Known("an engine that is lost is not replaced; see docs/operations.md", switch=True),
+    "enable-fault-tolerance": Known("see --engine-restarts", switch=True),
     "additional-config": Known("there is no platform that reads it"),
     "worker-cls": Known("no code of users is run in the engine"),
     "worker-extension-cls": Known("no code of users is run in the engine"),

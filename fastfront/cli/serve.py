@@ -107,6 +107,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         data_parallel_size_local=local,
         data_parallel_address=args.data_parallel_address,
         data_parallel_rpc_port=args.data_parallel_rpc_port,
+        prefix_affinity=args.prefix_affinity,
+        engine_restarts=args.engine_restarts,
         dtype={"half": "float16", "float": "float32"}.get(args.dtype, args.dtype),
         max_num_seqs=args.max_num_seqs,
         max_num_batched_tokens=args.max_num_batched_tokens,

@@ -1,45 +1,93 @@
-"""Which engine a request goes to: exact counts of what is in flight."""
+"""Which engine a request goes to: exact counts of what is in flight, weighed by what engines say of their queues."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from fastfront.engine_client.affinity import PrefixTable
+
+WAITING_WEIGHT = 4.0  # a request that waits in an engine against one that runs
+PRESSURE_WEIGHT = 6.0  # per waiting request, times how far the KV cache is beyond half full (as vLLM weighs it)
+AFFINITY_FACTOR, AFFINITY_SLACK = 1.5, 4.0  # an engine with the prefix is taken up to this load over the least one
 
 
 class Balancer:
-    """Counts requests in flight per engine. Any thread; one short lock."""
+    """Counts requests in flight per engine. Any thread; one short lock.
 
-    def __init__(self, engines: int) -> None:
+    What an engine reports only adds weight to what is known to be in flight: an old report can neither hide a request sent since
+    nor keep one that has ended.
+    """
+
+    def __init__(self, engines: int, affinity: bool = False) -> None:
+        """`affinity`: prompts that begin alike go to the same engine while it is not busier than others."""
         self._lock = threading.Lock()
         self._in_flight = [0] * engines
         self._alive = [True] * engines
+        self._waiting = [0] * engines
+        self._kv_usage = [0.0] * engines
         self._next = 0
+        self._prefixes = PrefixTable() if affinity else None
 
-    def pick(self, count: int, rank: int | None = None) -> list[int]:
-        """Engines for `count` new requests, each the one with the fewest in flight; ties rotate. [] when none is alive.
+    def pick(
+        self, count: int, rank: int | None = None, prompt: Sequence[int] | None = None, salt: str | None = None
+    ) -> list[int]:
+        """Engines for `count` new requests, each the one with the least to do; ties rotate. [] when none is alive.
 
-        A `rank` pins them all to that engine ([] if it is gone).
+        A `rank` pins them all to that engine ([] if it is gone). `prompt` and its cache `salt` are looked at with affinity only.
         """
         with self._lock:
-            n = len(self._in_flight)
             if rank is not None:
                 if not self._alive[rank]:
                     return []
                 self._in_flight[rank] += count
                 return [rank] * count
+            known = -1
+            if self._prefixes is not None and prompt is not None:
+                known = self._prefixes.find(prompt, salt)
             chosen = []
             for _ in range(count):
-                best = -1
-                for k in range(n):
-                    engine = (self._next + k) % n
-                    if self._alive[engine] and (best < 0 or self._in_flight[engine] < self._in_flight[best]):
-                        best = engine
+                best = self._least()
                 if best < 0:
                     return []
+                if known >= 0 and self._alive[known] and self._bearable(known, best):
+                    best = known
+                else:
+                    self._next = (best + 1) % len(self._in_flight)
                 self._in_flight[best] += 1
-                self._next = (best + 1) % n
                 chosen.append(best)
+            if self._prefixes is not None and prompt is not None:
+                self._prefixes.put(prompt, salt, chosen[0])
             return chosen
+
+    def load(self, engine: int) -> float:
+        """What an engine has to do: requests in flight, those that wait in it counted several times. With the lock held."""
+        in_flight = self._in_flight[engine]
+        waiting = min(self._waiting[engine], in_flight)
+        if not waiting:
+            return in_flight
+        pressure = PRESSURE_WEIGHT * max(0.0, self._kv_usage[engine] - 0.5)
+        return in_flight + waiting * (WAITING_WEIGHT - 1.0 + pressure)
+
+    def _least(self) -> int:
+        best, least, n = -1, 0.0, len(self._in_flight)
+        for k in range(n):
+            engine = (self._next + k) % n
+            if self._alive[engine]:
+                load = self.load(engine)
+                if best < 0 or load < least:
+                    best, least = engine, load
+        return best
+
+    def _bearable(self, engine: int, best: int) -> bool:
+        return self.load(engine) <= AFFINITY_FACTOR * self.load(best) + AFFINITY_SLACK
+
+    def report(self, engine: int, waiting: float, kv_usage: float) -> None:
+        """What an engine says: requests that wait in it, and how much of its KV cache is in use (0 to 1)."""
+        if 0 <= engine < len(self._in_flight):
+            with self._lock:
+                self._waiting[engine] = int(waiting)
+                self._kv_usage[engine] = kv_usage
 
     def finished(self, engines: Iterable[int]) -> None:
         """One request less on each engine listed."""
@@ -51,10 +99,23 @@ class Balancer:
         """The engine gets no more requests. False if that was known."""
         with self._lock:
             was_alive, self._alive[engine] = self._alive[engine], False
+            self._waiting[engine], self._kv_usage[engine] = 0, 0.0
+            if self._prefixes is not None:
+                self._prefixes.forget(engine)
         return was_alive
+
+    def back(self, engine: int) -> None:
+        """An engine that was lost takes requests again."""
+        with self._lock:
+            self._alive[engine] = True
 
     def is_alive(self, engine: int) -> bool:
         return self._alive[engine]
+
+    @property
+    def size(self) -> int:
+        """How many engines there are, lost ones included."""
+        return len(self._alive)
 
     @property
     def in_flight(self) -> list[int]:

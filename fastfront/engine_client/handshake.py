@@ -29,6 +29,15 @@ class EngineInfo:
     limits: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What an engine says on the handshake socket; `status` is HELLO or READY."""
+
+    index: int
+    status: str
+    local: bool
+
+
 @dataclass(slots=True)
 class LaneSockets:
     """The two sockets of a lane; one thread owns them at a time."""
@@ -91,6 +100,34 @@ def parse_ready(index: int, payload: bytes) -> EngineInfo:
     )
 
 
+def read_greeting(frames: list[bytes], engines: int) -> Greeting:
+    """A message of the handshake socket, as it came. Raises EngineError if it is none of one of `engines` engines."""
+    if len(frames) != 2 or len(frames[0]) != 2:
+        raise EngineError("something that is not an engine connected to the handshake address")
+    index = int.from_bytes(frames[0], "little")
+    try:
+        message = unpackb(frames[1])
+    except DecodeError as error:
+        raise EngineError(f"engine {index}: handshake message is not msgpack: {error}") from error
+    if not isinstance(message, dict) or message.get("status") not in ("HELLO", "READY"):
+        raise EngineError(f"engine {index}: unknown handshake message {message!r:.200}")
+    if index >= engines:
+        raise EngineError(f"engine {index} joined, but --data-parallel-size is {engines}")
+    return Greeting(index, message["status"], bool(message.get("local")))
+
+
+def init_message(lanes: list[LaneSockets]) -> bytes:
+    """The answer to HELLO: where the lanes are."""
+    addresses = {
+        "inputs": [lane.input_address for lane in lanes],
+        "outputs": [lane.output_address for lane in lanes],
+        "coordinator_input": None,
+        "coordinator_output": None,
+        "frontend_stats_publish_address": None,
+    }
+    return packb({"addresses": addresses, "parallel_config": {}})
+
+
 class Handshake:
     """The start of every engine of one deployment. Owned by the thread that runs it; no socket outlives it but the lanes'."""
 
@@ -129,36 +166,19 @@ class Handshake:
 
     def _greet(self, report: Callable[[str], None]) -> None:
         frames = self._socket.recv_multipart()
-        if len(frames) != 2 or len(frames[0]) != 2:
-            raise EngineError("something that is not an engine connected to the handshake address")
-        index = int.from_bytes(frames[0], "little")
-        try:
-            message = unpackb(frames[1])
-        except DecodeError as error:
-            raise EngineError(f"engine {index}: handshake message is not msgpack: {error}") from error
-        if not isinstance(message, dict) or message.get("status") not in ("HELLO", "READY"):
-            raise EngineError(f"engine {index}: unknown handshake message {message!r:.200}")
-        if index >= self._engines:
-            raise EngineError(f"engine {index} joined, but --data-parallel-size is {self._engines}")
-        if message["status"] == "READY":
+        found = read_greeting(frames, self._engines)
+        index = found.index
+        if found.status == "READY":
             self._ready.add(index)
             report(f"engine {index} is ready")
             return
-        local = index < self._local
-        if bool(message.get("local")) != local:
-            said = "local" if message.get("local") else "remote"
+        if found.local != (index < self._local):
+            said = "local" if found.local else "remote"
             raise EngineError(f"engine {index} says it is {said}, but --data-parallel-size-local is {self._local}")
         if index in self._greeted:
             raise EngineError(f"engine {index} joined twice: two processes use the same rank")
         self._greeted.add(index)
-        addresses = {
-            "inputs": [lane.input_address for lane in self._lanes],
-            "outputs": [lane.output_address for lane in self._lanes],
-            "coordinator_input": None,
-            "coordinator_output": None,
-            "frontend_stats_publish_address": None,
-        }
-        self._socket.send_multipart([frames[0], packb({"addresses": addresses, "parallel_config": {}})])
+        self._socket.send_multipart([frames[0], init_message(self._lanes)])
         report(f"engine {index} has joined and is loading")
 
     def _take_payload(self, lane: int) -> None:

@@ -24,6 +24,7 @@ ENGINE_DEAD = b"ENGINE_CORE_DEAD"
 KEEP_ALIVE = b": keep-alive\n\n"
 NO_REQUESTS = packb([])
 PROBE_DELAYS_S = (0.0, 0.01, 0.1, 1.0)
+DEATH_DELAYS_S = (0.0, 0.1, 0.5, 2.0, 10.0)
 log = logging.getLogger("fastfront.lane")
 
 
@@ -40,7 +41,9 @@ class Lane:
         on_stats: Callable[[int, dict[str, Any]], None],
         ping_interval_s: float = 0.0,
         on_reply: Callable[[bytes], None] | None = None,
+        on_joined: Callable[[int, list[bytes]], None] | None = None,
     ) -> None:
+        """`on_joined(lane, frames)` gets what engines say on their inputs: the ready payload, when they join again."""
         self.index = index
         self.pump = pump
         self._router = sockets.router
@@ -50,11 +53,13 @@ class Lane:
         self._on_stats = on_stats
         self._ping_interval_s = ping_interval_s
         self._on_reply = on_reply
+        self._on_joined = on_joined
         self._inbox: deque[Call | Callable[[], None]] = deque()
         self._sleeping = False
         self._stop = False
         self.busy_s = 0.0  # time not spent waiting; others may read it
         self._probes: list[float] = []  # times of the probes that a lost connection calls for, in order
+        self._dying: tuple[float, list[int]] | None = None  # until when one of these engines, which run, must have left
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name=f"lane-{index}", daemon=True)
         self._monitor = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -117,10 +122,12 @@ class Lane:
             if self._monitor in ready:
                 self._monitor.recv_multipart()
                 now = time.monotonic()
-                self._probes = [now + delay for delay in PROBE_DELAYS_S]
+                self._probes = sorted([*self._probes, *(now + delay for delay in PROBE_DELAYS_S)])
             if self._probes and self._probes[0] <= time.monotonic():
                 del self._probes[0]
                 self._probe_engines()
+                if self._dying is not None and self._dying[0] <= time.monotonic():
+                    self._give_up_waiting()
             if self._router in ready:
                 self._drain_router()
             if self._ping_interval_s:
@@ -160,16 +167,35 @@ class Lane:
             more = pull.recv_multipart(zmq.NOBLOCK, copy=False) if frame.more else None
             message = frame.buffer
             if len(message) == len(ENGINE_DEAD) and bytes(message) == ENGINE_DEAD:
-                self._on_engine_dead(-1, "an engine reported a fatal error and stopped")
+                self._await_death()
                 continue
             try:
                 engine, rest = self.pump.feed(message, [part.buffer for part in more] if more else None)
             except EngineMessageError as error:
                 log.error("lane %d: malformed message from an engine (%s); its requests fail", self.index, error)
-                self._on_engine_dead(-1, "an engine sent a malformed message")
+                self._on_engine_dead(sender_of(bytes(message[:16]), self._balancer.size), "an engine sent a malformed message")
                 continue
             if rest is not None:
                 self._take_rest(engine, rest)
+
+    def _await_death(self) -> None:
+        """An engine has said that it is about to leave, but not which one: with several, the one whose connection goes.
+
+        If none goes in time all are given up.
+        """
+        if self._balancer.size == 1:
+            self._on_engine_dead(-1, "an engine reported a fatal error and stopped")
+            return
+        log.error("an engine reported a fatal error")
+        self._probes = sorted([*self._probes, *(time.monotonic() + delay for delay in DEATH_DELAYS_S)])
+        self._dying = self._dying or (time.monotonic() + DEATH_DELAYS_S[-1], self._balancer.alive())
+
+    def _give_up_waiting(self) -> None:
+        """The last look after an engine said that it would leave."""
+        assert self._dying is not None
+        alive, self._dying = self._dying[1], None
+        if self._balancer.alive() == alive:
+            self._on_engine_dead(-1, "an engine reported a fatal error, but none has left")
 
     def _take_rest(self, engine: int, rest: bytes) -> None:
         """What follows the outputs: scheduler_stats, or the reply to a utility call; no message has both."""
@@ -191,18 +217,36 @@ class Lane:
             if not isinstance(item, Call):
                 item()
                 continue
-            try:
-                adds = self.pump.attach(item)
-            except (ValueError, MemoryError):
-                log.exception("request %s could not be submitted", item.external_id)
+            self._attach(item)
+
+    def _attach(self, call: Call) -> None:
+        try:
+            adds = self.pump.attach(call)
+        except (ValueError, MemoryError):
+            log.exception("request %s could not be submitted", call.external_id)
+            return
+        for engine, payload in adds:
+            # An engine is marked as lost before its calls are failed: one of the two sees a call that comes meanwhile.
+            if not self._balancer.is_alive(engine) or not self._send(engine, ADD, payload):
+                self.lose_engine(engine, f"engine {engine} is not connected")
+                break
+        if call.disconnected:
+            self.pump.cancel(call)
+
+    def lose_engine(self, engine: int, reason: str) -> None:
+        """An engine has gone (-1: all). Calls of which nothing has been sent begin anew on another one, the others fail.
+
+        Only on the lane's own thread.
+        """
+        for call in self.pump.unsent(engine):
+            if call.again is None or call.disconnected:
                 continue
-            for engine, payload in adds:
-                # An engine is marked as lost before its calls are failed: one of the two sees a call that comes meanwhile.
-                if not self._balancer.is_alive(engine) or not self._send(engine, ADD, payload):
-                    self.pump.fail_engine(engine, f"engine {engine} is not connected")
-                    break
-            if item.disconnected:
-                self.pump.cancel(item)
+            fresh = call.again(call)
+            if fresh is not None:
+                self.pump.withdraw(call, engine)
+                log.info("request %s lost engine %d: begins anew on another", call.external_id, engine)
+                self._attach(fresh)
+        self.pump.fail_engine(engine, reason)
 
     def _send(self, engine: int, kind: bytes, payload: bytes) -> bool:
         try:
@@ -229,13 +273,25 @@ class Lane:
 
         The event comes before the socket knows, hence several probes: one that is too early finds nothing.
         """
-        for engine in range(len(self._balancer.in_flight)):
+        for engine in self._balancer.alive():
             self._send(engine, ABORT, NO_REQUESTS)
 
     def _drain_router(self) -> None:
         """Engines say nothing here after their ready payload; reading keeps the socket's peers up to date."""
         while readable(self._router):
-            self._router.recv_multipart(zmq.NOBLOCK)
+            frames = self._router.recv_multipart(zmq.NOBLOCK)
+            if self._on_joined is not None:
+                self._on_joined(self.index, frames)
+
+
+def sender_of(message: bytes, engines: int) -> int:
+    """The engine that a message begins with, as far as that can be read; else -1, which stands for all."""
+    body = message[1:] if message[:1] < b"\xa0" else message[3:]
+    try:
+        index = unpackb(body[: skip(body)])
+    except DecodeError:
+        return -1
+    return index if type(index) is int and 0 <= index < engines else -1
 
 
 def readable(socket: zmq.Socket[bytes]) -> bool:

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from fastfront.config import ServeConfig
@@ -19,6 +20,7 @@ from fastfront.errors import EngineError, SetupError
 PROJECT = Path(__file__).resolve().parents[2]
 STOP_TIMEOUT_S = 10.0
 STOP_POLL_S = 0.01
+WATCH_S = 1.0
 log = logging.getLogger("fastfront.engines")
 
 
@@ -78,7 +80,10 @@ def engine_environment() -> dict[str, str]:
 
 
 class Supervisor:
-    """The local engine processes. `on_exit(index, status)` is called on its own thread when one ends unasked."""
+    """The local engine processes, each the leader of a group of its own: what is left of a group when its leader ends is killed.
+
+    `on_exit(index, status)` is called on the watcher's thread when one ends unasked. `restart` and `kill` belong to one thread.
+    """
 
     def __init__(self, commands: list[list[str]], on_exit: Callable[[int, int], None]) -> None:
         self._commands = commands
@@ -86,12 +91,29 @@ class Supervisor:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._watcher: threading.Thread | None = None
         self._stopping = threading.Event()
+        self._lock = threading.Lock()  # nothing is started once it stops
+        self._started = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def start(self) -> None:
-        env = engine_environment()
-        for command in self._commands:
-            log.info("starting engine: %s", " ".join(command))
-            self._processes.append(subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, process_group=0))
+        for index in range(len(self._commands)):
+            self._processes.append(self._start(index))
+
+    def _start(self, index: int) -> subprocess.Popen[bytes]:
+        command = self._commands[index]
+        log.info("starting engine: %s", " ".join(command))
+        return subprocess.Popen(command, env=engine_environment(), stdin=subprocess.DEVNULL, process_group=0)
+
+    def restart(self, index: int) -> None:
+        """Starts an engine whose process has ended once more. Raises OSError if that is not possible."""
+        with self._lock:
+            if not self._stopping.is_set():
+                self._processes[index] = self._start(index)
+                os.eventfd_write(self._started, 1)
+
+    def kill(self, index: int) -> None:
+        """Ends an engine's process at once, if it is still there."""
+        if ended(self._processes[index]) is None:
+            self._processes[index].kill()
 
     @property
     def pids(self) -> list[int]:
@@ -100,7 +122,7 @@ class Supervisor:
     def check(self) -> None:
         """Raises EngineError when a process has ended already."""
         for index, process in enumerate(self._processes):
-            status = process.poll()
+            status = ended(process)
             if status is not None:
                 raise EngineError(
                     f"engine {index} (pid {process.pid}) ended during start-up with {describe(status)}; its output above says why"
@@ -113,39 +135,61 @@ class Supervisor:
             self._watcher.start()
 
     def _watch(self) -> None:
-        waiting = dict(enumerate(self._processes))
-        while waiting and not self._stopping.is_set():
-            fds = {}
+        over: set[subprocess.Popen[bytes]] = set()
+        while not self._stopping.is_set():
+            waiting = [(index, process) for index, process in enumerate(self._processes) if process not in over]
+            fds = []
             try:
-                for index, process in waiting.items():
-                    fds[os.pidfd_open(process.pid)] = index
+                for _, process in waiting:
+                    fds.append(os.pidfd_open(process.pid))
             except (OSError, AttributeError):
                 self._stopping.wait(0.2)
             else:
-                wait_readable(list(fds), 1.0)
+                wait_readable([*fds, self._started], WATCH_S)
             for fd in fds:
                 os.close(fd)
-            for index in list(waiting):
-                status = waiting[index].poll()
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._started)
+            for index, process in waiting:
+                status = ended(process)
                 if status is not None:
-                    del waiting[index]
+                    over.add(process)
                     if not self._stopping.is_set():
                         self._on_exit(index, status)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S, hurry: Callable[[], bool] = lambda: False) -> None:
         """Ends every process: SIGTERM, and SIGKILL after `timeout_s` or when `hurry` says so. Returns when all are gone."""
-        self._stopping.set()
+        with self._lock:
+            self._stopping.set()
         for process in self._processes:
-            if process.poll() is None:
+            if ended(process) is None:
                 process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + timeout_s
-        while any(process.poll() is None for process in self._processes):
+        while any(ended(process) is None for process in self._processes):
             if time.monotonic() > deadline or hurry():
-                for process in self._processes:
-                    process.kill()
-                    process.wait()
-                return
+                break
             time.sleep(STOP_POLL_S)
+        for process in self._processes:
+            if ended(process) is None:
+                kill_group(process.pid)
+                process.wait()
+
+
+def ended(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit status of a group's leader, None while it runs. What is left of its group is killed.
+
+    That happens before its status is fetched: until then no other process can get its id.
+    """
+    with suppress(ChildProcessError):
+        if process.returncode is None and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            kill_group(process.pid)
+    return process.poll()
+
+
+def kill_group(leader: int) -> None:
+    """Kills a group of processes that this one started and whose leader it has not waited for."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def wait_readable(fds: list[int], timeout_s: float) -> None:

@@ -8,10 +8,14 @@ from fastfront.errors import EngineDeadError
 
 
 class Health:
-    """Written by lanes and the engine watcher, read by every request. `changed` is called when the main thread should look."""
+    """Written by lanes, the engine watcher and whoever lets engines in again, read by every request.
+
+    `changed` is called when the main thread should look.
+    """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._reason: str | None = None
+        self._final = False
         self._draining = False
         self._changed = changed
 
@@ -21,20 +25,32 @@ class Health:
 
     @property
     def dead_reason(self) -> str | None:
-        """Why no engine is left, or None."""
-        return self._reason
+        """Why no engine is left, or None. An engine that is being started again is not counted as lost here."""
+        return self._reason if self._final else None
 
     def check(self) -> None:
         """Raises EngineDeadError (answered 503) when requests cannot be served."""
-        if self._reason is not None:
-            raise EngineDeadError(self._reason)
+        reason = self._reason
+        if reason is not None:
+            raise EngineDeadError(reason)
         if self._draining:
             raise EngineDeadError("the server is shutting down")
 
     def dead(self, reason: str) -> None:
-        """No engine is left. The first reason stays."""
+        """No engine is left, and none will come. The first reason stays."""
         if self._reason is None:
             self._reason = reason
+        self._final = True
+        self._changed()
+
+    def waiting(self, reason: str) -> None:
+        """No engine is left, but one is being started again. The first reason stays."""
+        if self._reason is None:
+            self._reason = reason
+
+    def back(self) -> None:
+        """An engine takes requests again."""
+        self._reason, self._final = None, False
         self._changed()
 
     def drain(self) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import setproctitle
 import zmq
@@ -24,6 +24,7 @@ from fastfront.engine_client.addresses import local_addresses, remote_addresses
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.handshake import EngineInfo, Handshake, LaneSockets, bind, bind_lanes
 from fastfront.engine_client.lane import Lane
+from fastfront.engine_client.rejoin import Rejoin
 from fastfront.engine_client.supervisor import Supervisor, describe, engine_command, find_engine_python
 from fastfront.engine_client.utility import Utilities
 from fastfront.errors import EngineError, FastfrontError, SetupError
@@ -77,16 +78,18 @@ class Server:
         self._bell = Bell()
         self._health = Health(self._bell.ring)
         self._stats = EngineStats()
-        self._balancer = Balancer(config.data_parallel_size)
+        self._balancer = Balancer(config.data_parallel_size, config.prefix_affinity)
         self._utilities = Utilities(self._balancer)
         self._lanes: list[Lane] = []
         self._supervisor: Supervisor | None = None
+        self._rejoin: Rejoin | None = None
         self._access_log: AccessLog | None = None
         self._exporter = exporter_of(config)
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        self._bell.rung_by_signals()
         try:
             return self._serve()
         except Interrupted:
@@ -133,10 +136,15 @@ class Server:
             log.info("waiting for %d engine(s) at %s", config.data_parallel_size, handshake_address)
         vocabulary = Vocabulary.from_tokenizer(serving.tokenizer.raw)
         engines = self._join(handshake_socket, sockets)
-        handshake_socket.close()
+        self._rejoin = Rejoin(
+            sockets, config.data_parallel_size,
+            supervised=config.data_parallel_size_local, local=config.data_parallel_size_local, restarts=config.engine_restarts,
+            ready_timeout_s=config.engine_ready_timeout_s, on_back=self._on_engine_back, on_given_up=self._on_engine_given_up,
+        )  # fmt: skip
         serving = serving.with_engine_limits(min(engine.max_model_len for engine in engines))
         self._start_lanes(sockets, vocabulary)
         server = self._start_http(sock, serving, vocabulary, engines)
+        self._rejoin.start(handshake_socket, self._supervisor)
         if self._supervisor is not None:
             self._supervisor.watch()
         require_gil_off()
@@ -160,6 +168,7 @@ class Server:
         return handshake.run(config.engine_ready_timeout_s, check, lambda text: log.info("%s", text))
 
     def _start_lanes(self, sockets: list[LaneSockets], vocabulary: Vocabulary) -> None:
+        assert self._rejoin is not None
         for index, pair in enumerate(sockets):
             pump = Pump(
                 vocabulary, failure_answer, failure_event, SSE_HEADERS, JSON_HEADERS,
@@ -167,8 +176,9 @@ class Server:
             )  # fmt: skip
             ping_s = self._config.sse_keep_alive_interval_s
             lane = Lane(
-                index, pair, pump, self._balancer, self._on_engine_dead, self._stats.put, ping_s, self._utilities.replied
-            )
+                index, pair, pump, self._balancer, self._on_engine_dead, self._on_stats, ping_s, self._utilities.replied,
+                self._rejoin.payload,
+            )  # fmt: skip
             self._lanes.append(lane)
         for lane in self._lanes:
             lane.start()
@@ -246,9 +256,18 @@ class Server:
         self._signals += 1  # only the main thread runs signal handlers
         self._bell.ring()
 
+    def _on_stats(self, engine: int, stats: dict[str, Any]) -> None:
+        """An engine's newest scheduler_stats. On a lane's thread."""
+        self._stats.put(engine, stats)
+        waiting, usage = stats.get("num_waiting_reqs"), stats.get("kv_cache_usage")
+        if isinstance(waiting, int) and isinstance(usage, (int, float)):
+            self._balancer.report(engine, waiting, usage)
+
     def _on_engine_exit(self, index: int, status: int) -> None:
         """A local engine process ended by itself. On the watcher's thread."""
         self._on_engine_dead(index, f"engine {index} ended with {describe(status)}")
+        if self._rejoin is not None:
+            self._rejoin.ended(index)
 
     def _on_engine_dead(self, index: int, reason: str) -> None:
         """Engine `index` (-1: all) is lost. Any thread; several may find out, the first reason is logged."""
@@ -256,17 +275,44 @@ class Server:
         newly = [engine for engine in dead if self._balancer.dead(engine)]
         for engine in newly:
             self._stats.forget(engine)
+            if self._rejoin is not None:
+                self._rejoin.lost(engine)
         if newly:
             log.error("%s", reason)
         if not self._balancer.any_alive:
-            self._health.dead(reason)
+            self._none_left(reason)
         for lane in self._lanes:
-            lane.post(lambda lane=lane: lane.pump.fail_engine(index, reason))  # type: ignore[misc]
+            lane.post(lambda lane=lane: lane.lose_engine(index, reason))  # type: ignore[misc]
+
+    def _none_left(self, reason: str) -> None:
+        if self._rejoin is not None and self._rejoin.expected():
+            self._health.waiting(reason)
+        else:
+            self._health.dead(reason)
+
+    def _on_engine_back(self, index: int) -> None:
+        """A lost engine is ready again. On the joiner's thread."""
+        self._balancer.back(index)
+        self._health.back()
+
+    def _on_engine_given_up(self, index: int) -> None:
+        """A local engine will not be started again. On the joiner's thread."""
+        if not self._balancer.any_alive:
+            self._none_left(f"engine {index} keeps ending")
 
     # ---- end -------------------------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        while not self._signals and self._health.dead_reason is None:
+        """Until a signal comes, or no engine is left and that is the end."""
+        stay = os.environ.get("VLLM_KEEP_ALIVE_ON_ENGINE_DEATH", "0") not in ("", "0")
+        said = False
+        while not self._signals:
+            dead = self._health.dead_reason is not None
+            if dead and not said:
+                log.error("no engine is left: %s", "staying up, requests get 503" if stay else "leaving")
+            if dead and not stay:
+                return
+            said = dead
             self._bell.wait()
 
     def _engine_stop_timeout(self) -> float:
@@ -277,13 +323,6 @@ class Server:
 
     def _stop(self, server: HttpServer) -> int:
         dead = self._health.dead_reason
-        if dead is not None:
-            if os.environ.get("VLLM_KEEP_ALIVE_ON_ENGINE_DEATH", "0") not in ("", "0"):
-                log.error("no engine is left: staying up, requests get 503")
-                while not self._signals:
-                    self._bell.wait()
-            else:
-                log.error("no engine is left: leaving")
         signals = self._signals
         self._health.drain()
         http_stop = threading.Thread(target=server.stop, name="http-stop", daemon=True)

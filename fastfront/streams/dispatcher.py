@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.lane import Lane
 from fastfront.errors import EngineDeadError
-from fastfront.streams.connections import Connections
+from fastfront.streams.connections import Connection, Connections
 from fastfront.streams.prepared import PreparedCall
 
 log = logging.getLogger("fastfront.streams")
@@ -66,8 +67,7 @@ class Dispatcher:
         """
         if self._on_submit is not None and answer_to is None:
             self._on_submit(prepared)
-        choices = len(prepared.prompts) * prepared.n
-        engines = self._balancer.pick(choices, prepared.data_parallel_rank)
+        engines = self._pick(prepared)
         if not engines:
             raise EngineDeadError("no engine is running")
         lane = self._lanes[next(self._turn) % len(self._lanes)]
@@ -87,9 +87,40 @@ class Dispatcher:
         except BaseException:
             self._balancer.finished(engines)
             raise
+        if prepared.data_parallel_rank is None and self._balancer.size > 1:
+            call.again = functools.partial(self._again, prepared, connection, lane, headers)
         connection.begin(call)
         lane.post(call)
         connection.posted(call, lane)
+
+    def _pick(self, prepared: PreparedCall) -> list[int]:
+        choices = len(prepared.prompts) * prepared.n
+        return self._balancer.pick(
+            choices, prepared.data_parallel_rank, prepared.prompts[0].token_ids, prepared.cache_salt
+        )
+
+    def _again(
+        self,
+        prepared: PreparedCall,
+        connection: Connection,
+        lane: Lane,
+        headers: list[tuple[str, str]] | None,
+        call: Call,
+    ) -> Call | None:
+        """A call whose engine was lost, made anew for others; None when none is left. On the lane's thread, which attaches it.
+
+        Once only: should it be this request that kills engines, it must not get them all.
+        """
+        engines = self._pick(prepared)
+        if not engines:
+            return None
+        fresh = Call(
+            prepared, self._vocabulary, call.protocol, engines, lane.index, self._fingerprint, call.arrival_time, call.on_end,
+            headers,
+        )  # fmt: skip
+        connection.begin(fresh)
+        connection.posted(fresh, lane)
+        return fresh
 
 
 def _both(first: Callable[[Call], None], second: Callable[[Call], None]) -> Callable[[Call], None]:

@@ -34,12 +34,14 @@ def named(name: str) -> dict[str, Any]:
 class MockEngine:
     """One mock process: its flags, its report and its control socket."""
 
-    def __init__(self, folder: Path, *flags: str, script: Mapping[str, Any] | None = None) -> None:
-        self._report_path = folder / f"mock-{secrets.token_hex(4)}.jsonl"
+    def __init__(self, folder: Path, *flags: str, script: Mapping[str, Any] | None = None, name: str | None = None) -> None:
+        """`name` is part of the paths of report and control socket (one that no other mock has)."""
+        name = name or secrets.token_hex(8)
+        self._report_path = folder / f"mock-{name}.jsonl"
         self._report_path.touch()
         self.log_path = self._report_path.with_suffix(".log")  # for what a mock started by hand prints
         # In the abstract namespace: no path that could be too long, no file to remove.
-        self._control = f"ipc://@fastfront-test-{secrets.token_hex(8)}"
+        self._control = f"ipc://@fastfront-test-{name}"
         self.args = [*flags, "--report", str(self._report_path), "--control", self._control]
         if script is not None:
             path = folder / f"script-{secrets.token_hex(4)}.json"
@@ -136,6 +138,12 @@ class MockEngine:
     def die(self, how: str, code: int = 1) -> None:
         """exit, dead (ENGINE_CORE_DEAD first), kill or hang."""
         self.command(cmd="die", how=how, code=code)
+
+
+def ranks(folder: Path, count: int, *flags: str) -> tuple[MockEngine, list[MockEngine]]:
+    """Mocks that one server starts: what it has to be told to start all of them, and each one."""
+    name = secrets.token_hex(8)
+    return MockEngine(folder, *flags, name=f"{name}-{{index}}"), [MockEngine(folder, name=f"{name}-{k}") for k in range(count)]
 
 
 def texts(events: Sequence[Mapping[str, Any]], key: str = "text") -> list[str]:

@@ -203,9 +203,10 @@ def read_stream(response: httpx.Response) -> list[Chunk]:
     return chunks(response.content)
 
 
-def headless_mock(port: int, mock: MockEngine, index: int = 0) -> subprocess.Popen[bytes]:
-    """A mock engine started by hand that joins the frontend at `port`; the caller ends it."""
+def headless_mock(port: int, mock: MockEngine, index: int = 0, address: str = "127.0.0.1") -> subprocess.Popen[bytes]:
+    """A mock engine started by hand that joins the frontend at `address` and `port`; the caller ends it."""
     command = [str(ENGINE_PYTHON), "-m", "engine.mock", "--headless", "--data-parallel-rpc-port", str(port)]
+    command += ["--data-parallel-address", address]
     with mock.log_path.open("ab") as log:
         return subprocess.Popen(
             [*command, "--index", str(index), *mock.args], cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL,
