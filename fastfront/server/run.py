@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import setproctitle
 import zmq
 
+from fastfront._speedups.memory import trim
 from fastfront._speedups.pump import Pump
 from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.config import ServeConfig
@@ -79,6 +80,7 @@ class Server:
         self._health = Health(self._bell.ring)
         self._stats = EngineStats()
         self._balancer = Balancer(config.data_parallel_size, config.prefix_affinity)
+        self._gc_watch = GcWatch()
         self._utilities = Utilities(self._balancer)
         self._lanes: list[Lane] = []
         self._supervisor: Supervisor | None = None
@@ -151,6 +153,8 @@ class Server:
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 100, 100)
+        self._gc_watch.start()
+        trim()
         log.info("ready in %.2f s: http://%s, model %s", time.monotonic() - self._started, where, config.served_model_name[0])
         self._wait()
         return self._stop(server)
@@ -232,15 +236,13 @@ class Server:
 
     def _metrics(self, serving: Serving, engines: list[EngineInfo]) -> Metrics:
         """All but the http_* metrics, which need the routes."""
-        gc_watch = GcWatch()
-        gc_watch.start()
         created, pumps = time.time(), [lane.pump for lane in self._lanes]
         queues = {}
         if self._access_log is not None:
             queues["access_log"] = self._access_log.pending
         if self._exporter is not None:
             queues["traces"] = self._exporter.pending
-        own = LaneCollector(self._lanes, self._balancer, gc_watch, queues, created)
+        own = LaneCollector(self._lanes, self._balancer, self._gc_watch, queues, created)
         if not self._config.log.stats_interval_s:
             return Metrics([own])
         model, length = self._config.served_model_name[0], serving.max_model_len
