@@ -9,7 +9,7 @@ from argparse import Action, ArgumentParser, BooleanOptionalAction, HelpFormatte
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fastfront.cli import serve
+from fastfront.cli import bench, serve
 from fastfront.errors import SetupError
 
 
@@ -26,6 +26,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("serve", "MODEL [flags]", "serve a model over HTTP", serve.add_arguments, serve.parse, serve.run),
+    Command("bench", "JOB [flags]", "measure frontends side by side", bench.add_arguments, bench.parse, bench.run),
 )  # fmt: skip
 
 

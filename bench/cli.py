@@ -1,0 +1,121 @@
+"""The command line of `fastfront bench`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import record as records
+from bench.machine import slug
+from bench.peers.base import Peer
+from bench.peers.registry import PEERS
+from bench.runner import Plan, run
+from bench.scenarios.points import SCENARIOS
+from tools.setup.paths import Paths, find_paths
+
+CONTROLS = frozenset({"fastfront-gil", "classic-2"})
+"""Not needed for a target: once is enough."""
+NARROW = {"vllm-python-2": frozenset({"decode/1024 streams", "requests/1 out, prompt 30"})}
+_QUICK = {"decode", "requests", "unpaced"}
+
+
+def parser() -> argparse.ArgumentParser:
+    """All of its words."""
+    top = argparse.ArgumentParser(
+        prog="fastfront bench", description="Measure frontends side by side, all in front of the same mock engine."
+    )
+    jobs = top.add_subparsers(dest="job", metavar="JOB", required=True)
+    listing = jobs.add_parser("list", help="which frontends and scenarios there are, and what is missing")
+    listing.set_defaults(call=_list)
+    running = jobs.add_parser("run", help="measure, and write a record")
+    running.add_argument("--peers", help="only these, by comma (default: all that are installed)")
+    running.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), help="only this one; may be repeated")
+    running.add_argument("--repeats", type=int, help="medians are over so many (default: 3, quick: 1)")
+    running.add_argument("--quick", action="store_true", help="a few minutes: fewer and shorter points, once, no controls")
+    running.add_argument("--model", type=Path, help="folder with config.json and tokenizer (default: smollm2 of the cache)")
+    running.add_argument("--out", type=Path, help="folder of the record (default: bench/records/DATE-machine)")
+    running.set_defaults(call=_run)
+    reporting = jobs.add_parser("report", help="tables and plots of a record")
+    reporting.add_argument("record", type=Path, nargs="?", help="its folder (default: the newest)")
+    reporting.add_argument("--readme", action="store_true", help="also put the summary of the newest record into README.md")
+    reporting.set_defaults(call=_report)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status: 1 when something could not be measured or read, 2 for bad flags."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    top = parser()
+    arguments = top.parse_args(words)
+    paths = find_paths(os.environ)
+    try:
+        status: int = arguments.call(arguments, paths, top, words)
+    except records.RecordError as error:
+        print(f"fastfront bench: error: {error}", file=sys.stderr)
+        return 1
+    return status
+
+
+def _list(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentParser, words: list[str]) -> int:
+    for peer in PEERS:
+        print(f"{peer.name:14} {peer.title:32} {peer.problem(paths) or 'installed'}")
+    for name, title in SCENARIOS.items():
+        print(f"{name:14} {title}")
+    return 0
+
+
+def _run(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentParser, words: list[str]) -> int:
+    repeats = arguments.repeats if arguments.repeats is not None else 1 if arguments.quick else 3
+    if repeats < 1:
+        top.error("--repeats: at least 1")
+    model = arguments.model or paths.models / "smollm2"
+    if not (model / "tokenizer.json").is_file():
+        top.error(f"--model: no tokenizer.json in {model}" + ("" if arguments.model else " (make setup)"))
+    default = _QUICK if arguments.quick else set(SCENARIOS)
+    plan = Plan(
+        peers=_chosen(arguments, paths, top),
+        scenarios=frozenset(arguments.scenario or default),
+        repeats=repeats,
+        quick=arguments.quick,
+        model=model,
+        controls=CONTROLS if not arguments.peers else frozenset(),
+        narrow=NARROW if not arguments.peers else {},
+    )
+    out = arguments.out or records.FOLDER / f"{time.strftime('%Y-%m-%d')}-{slug()}"
+    record = run(plan, paths, ["fastfront", "bench", *words], lambda text: print(text, file=sys.stderr, flush=True))
+    path = records.save(record, out)
+    print(f"{path} ({record['seconds']:.0f} s)")
+    return 1 if record["failures"] else 0
+
+
+def _chosen(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentParser) -> tuple[Peer, ...]:
+    """The peers to measure; missing ones are an error if they were asked for, else told."""
+    by_name = {peer.name: peer for peer in PEERS}
+    names = arguments.peers.split(",") if arguments.peers else list(by_name)
+    chosen = []
+    for name in names:
+        if name not in by_name:
+            top.error(f"--peers: {name} is none of {', '.join(by_name)}")
+        problem = by_name[name].problem(paths)
+        if problem and arguments.peers:
+            top.error(f"--peers: {name}: {problem}")
+        if problem:
+            print(f"{name}: left out: {problem}", file=sys.stderr)
+        elif not (arguments.quick and not arguments.peers and name in (*CONTROLS, *NARROW)):
+            chosen.append(by_name[name])
+    return tuple(chosen)
+
+
+def _report(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentParser, words: list[str]) -> int:
+    from bench.report.write import write_readme, write_report  # noqa: PLC0415 - matplotlib takes its time
+
+    folder = arguments.record or records.newest()
+    for path in write_report(records.load(folder), folder):
+        print(path)
+    if arguments.readme:
+        print(write_readme(paths.root))
+    return 0

@@ -1,0 +1,84 @@
+"""Plots of a record: throughput, time to first token and CPU per token against streams, one line per frontend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from bench.report.figures import Figures, Pick, cpu_per_token, latency, tokens_per_s
+
+_STREAMS = (64, 256, 1024, 2048)
+_STYLES = {
+    "floor": ("#7f7f7f", ":", "s"),
+    "fastfront": ("#d62728", "-", "o"),
+    "fastfront-gil": ("#ff9896", "--", "o"),
+    "vllm-rust": ("#1f77b4", "-", "^"),
+    "vllm-python-1": ("#2ca02c", "-", "v"),
+    "vllm-python-2": ("#98df8a", "--", "v"),
+    "classic-2": ("#9467bd", "-.", "D"),
+}
+
+
+def plot(figures: Figures, folder: Path) -> list[Path]:
+    """Write the PNG files; their paths."""
+    paths = [
+        _one(figures, folder / "cpu_per_token.png", "CPU of the frontend per token, us", cpu_per_token),
+        _one(figures, folder / "throughput.png", "tokens/s", tokens_per_s, ideal=True),
+        _one(figures, folder / "ttft.png", "time to first token, ms (line: p50, faint: p99)", latency("ttft_ms", "p50"), log=True,
+             faint=latency("ttft_ms", "p99")),
+    ]  # fmt: skip
+    return paths
+
+
+def _one(
+    figures: Figures, path: Path, label: str, pick: Pick, *, log: bool = False, ideal: bool = False, faint: Pick | None = None
+) -> Path:
+    drawing = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = drawing.add_subplot()
+    drawn = [_line(axes, figures, peer, pick, figures.titles[peer], 1.0) for peer in figures.peers]
+    if faint is not None:
+        for peer in figures.peers:
+            _line(axes, figures, peer, faint, None, 0.3)
+    if ideal:
+        axes.plot(
+            _STREAMS, [streams * 100 for streams in _STREAMS], color="#cccccc", linewidth=1, label="every token, 10 ms steps"
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(_STREAMS, [str(streams) for streams in _STREAMS])
+    if log:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.set_xlabel("streams")
+    axes.set_ylabel(label)
+    axes.grid(alpha=0.3)
+    if any(drawn) or ideal:
+        axes.legend(fontsize=8)
+    axes.set_title(_title(figures), fontsize=9)
+    # No time and no version in the file: the same record gives the same bytes.
+    drawing.savefig(path, dpi=110, metadata={"Software": None})
+    return path
+
+
+def _title(figures: Figures) -> str:
+    record = figures.record
+    return f"{record['machine']['processor']}, {record['machine']['cores']} cores, {record['started'][:10]}"
+
+
+def _line(axes: Axes, figures: Figures, peer: str, pick: Pick, title: str | None, alpha: float) -> bool:
+    """One frontend's line; whether there was anything to draw."""
+    found = [(streams, figures.median(peer, "decode", f"{streams} streams", pick)) for streams in _STREAMS]
+    points = [(streams, value) for streams, value in found if value is not None]
+    if not points:
+        return False
+    color, style, marker = _STYLES.get(peer, ("#000000", "-", "x"))
+    axes.plot(*zip(*points, strict=True), color=color, linestyle=style, marker=marker, markersize=4, label=title, alpha=alpha)
+    return True

@@ -1,0 +1,1 @@
+"""What is measured of every frontend: points of load, and how one of them becomes a sample."""

@@ -1,0 +1,133 @@
+"""From a point and a running frontend to a sample: the load generator's result and who used how much of the machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.load import Load, LoadError, Phase
+from bench.load import run as run_load
+from bench.peers.base import SERVED, Running
+from bench.peers.processes import PeerFailed
+from bench.process import Snapshot, Usage, snapshot
+from bench.scenarios.points import QUICK_RAMP, RAMP, Point, beyond, ramp_point
+
+_IDLE_S = 15.0
+_POLL_S = 0.05
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_THREADS_KEPT = 12
+
+Sample = dict[str, Any]
+
+
+class _Meter:
+    """Reads clocks when a measuring phase begins and when it ends."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._before: tuple[Snapshot, Snapshot | None, float] | None = None
+        self.front: Usage | None = None
+        self.engine: Usage | None = None
+        self.busy_s = 0.0
+
+    def __call__(self, phase: Phase) -> None:
+        engine = self._running.engine
+        now = (
+            snapshot(self._running.front.pid, pss=False),
+            snapshot(engine.child.pid, pss=False) if engine else None,
+            machine_busy_s(),
+        )
+        if phase == "measuring":
+            self._before = now
+            return
+        assert self._before is not None
+        self.front = now[0].since(self._before[0])
+        if now[1] is not None and self._before[1] is not None:
+            self.engine = now[1].since(self._before[1])
+        self.busy_s = now[2] - self._before[2]
+
+
+def machine_busy_s() -> float:
+    """Processor time that everything on this machine has used since the boot, also what a hypervisor took away."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    user, nice, system, _, _, irq, softirq, steal = fields[:8]
+    return (user + nice + system + irq + softirq + steal) * _TICK_S
+
+
+def cpu_s(usage: Usage) -> float:
+    """Processor time, exact where the threads' own clocks account for all of it: ticks are 10 ms."""
+    exact = sum(thread.cpu_s for _, thread in usage.by_thread)
+    return exact if abs(exact - usage.cpu_s) <= 4 * _TICK_S * max(1, usage.processes) else usage.cpu_s
+
+
+def measure(point: Point, running: Running, repeat: int, seed: int) -> Sample:
+    """Put the load on, wait until the engine is idle again; `PeerFailed` when a process ends."""
+    running.clock(point.step_ms)
+    load = Load(
+        port=running.port, model=SERVED, streams=point.streams, warmup_s=point.warmup_s, seconds=point.measure_s,
+        drain_s=point.drain_s, seed=seed, progress=False, **point.fields,
+    )  # fmt: skip
+    meter = _Meter(running)
+    try:
+        result = run_load(load, meter)
+    except LoadError as error:
+        running.check()
+        raise PeerFailed(f"{running.name}: {error}") from error
+    running.check()
+    left = wait_idle(running)
+    assert meter.front is not None
+    front_s = cpu_s(meter.front)
+    engine_s = cpu_s(meter.engine) if meter.engine else 0.0
+    load_s = result["cpu"]["user_s"] + result["cpu"]["system_s"]
+    elapsed = result["elapsed_s"]
+    return {
+        "peer": running.name,
+        "scenario": point.scenario,
+        "point": point.name,
+        "repeat": repeat,
+        "streams": point.streams,
+        "step_ms": point.step_ms,
+        "cpu_us_per_token": _per(front_s, result["tokens"]),
+        "cpu_us_per_request": _per(front_s, result["completed"]),
+        "front": _kept(meter.front, front_s),
+        "engine_cores": engine_s / elapsed,
+        "load_cores": load_s / elapsed,
+        "others_cores": max(0.0, meter.busy_s - front_s - engine_s - load_s) / elapsed,
+        "left_running": left,
+        "load": {key: value for key, value in result.items() if key != "load"} | {"fields": dict(point.fields), "seed": seed},
+    }
+
+
+def _per(seconds: float, count: int) -> float | None:
+    return seconds * 1e6 / count if count else None
+
+
+def _kept(usage: Usage, exact_s: float) -> dict[str, Any]:
+    fields = usage.as_dict()
+    return {**fields, "cpu_s": exact_s, "cores": exact_s / usage.wall_s, "by_thread": fields["by_thread"][:_THREADS_KEPT]}
+
+
+def wait_idle(running: Running) -> int:
+    """Wait until the engine has nothing to do; how many requests still run after a while (0: as it should be)."""
+    if running.engine is None:
+        return 0
+    until = time.monotonic() + _IDLE_S
+    while True:
+        counts = running.engine.counts()
+        left = int(counts["running"]) + int(counts["waiting"])
+        if not left or time.monotonic() > until:
+            return left
+        time.sleep(_POLL_S)
+
+
+def climb(running: Running, quick: bool, seed: int) -> list[Sample]:
+    """Samples of the ramp, the last of them the first whose time to first token (p99) is beyond the ceiling."""
+    found = []
+    for streams in QUICK_RAMP if quick else RAMP:
+        sample = measure(ramp_point(streams, quick), running, 0, seed)
+        found.append(sample)
+        if beyond(sample):
+            break
+    return found

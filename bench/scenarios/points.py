@@ -1,0 +1,140 @@
+"""The scenarios as tables: which load, on which frontends, how often."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+SCENARIOS = {
+    "decode": "streams of tokens at 10 ms steps",
+    "unpaced": "streams of tokens, step clock off",
+    "requests": "short requests, step clock off",
+    "options": "stop strings, logprobs, several choices",
+    "clients": "slow readers and clients that leave",
+    "saturation": "more streams until time to first token passes 1 s",
+}
+STEP_MS = 10.0
+CEILING_TTFT_MS = 1000.0
+RAMP = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
+QUICK_RAMP = (512, 1024, 2048, 4096)
+_STOPS = ["\n\nHuman:", "<|end of turn|>"]
+"""Nothing that random tokens make."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point:
+    """One load. `fields` are those of `bench.load.Load`; `streams` and the times are given apart, in seconds.
+
+    With `once` only the first of the repeats measures it: it is there to be looked at, no target depends on it.
+    """
+
+    scenario: str
+    name: str
+    step_ms: float
+    streams: int
+    warmup_s: float
+    measure_s: float
+    drain_s: float
+    fields: Mapping[str, Any]
+    once: bool = False
+    without: frozenset[str] = frozenset()
+    """Peers that cannot serve it."""
+
+    @property
+    def expected_s(self) -> float:
+        """About how long it takes."""
+        return self.warmup_s + self.measure_s + min(self.drain_s, 3.0) + 0.5
+
+
+def points(scenarios: frozenset[str], quick: bool) -> list[Point]:
+    """The points of some scenarios in the order in which they are measured; saturation is a ramp of its own."""
+    shorter = 0.5 if quick else 1.0
+    found = [*_decode(shorter, quick), *_unpaced(shorter), *_requests(shorter, quick), *_options(shorter), *_clients(shorter)]
+    return [point for point in found if point.scenario in scenarios]
+
+
+def _decode(shorter: float, quick: bool) -> list[Point]:
+    found = []
+    for streams in (64, 256, 1024, 2048):
+        # Few streams cost little processor time in a second: longer, so that clock ticks do not matter.
+        measure_s = 8.0 if streams == 64 else 5.0
+        fields = {"max_tokens": 256, "ramp_s": 1.0}
+        found.append(
+            Point(
+                scenario="decode", name=f"{streams} streams", step_ms=STEP_MS, streams=streams, warmup_s=2.0,
+                measure_s=measure_s * shorter, drain_s=3.0, fields=fields,
+            )
+        )  # fmt: skip
+    probe = {"max_tokens": 256, "ramp_s": 1.0, "return_token_ids": True}
+    found.append(
+        Point(
+            scenario="decode", name="2048 streams, token ids", step_ms=STEP_MS, streams=2048, warmup_s=2.0,
+            measure_s=3.0 * shorter, drain_s=3.0, fields=probe, once=True, without=frozenset({"floor"}),
+        )
+    )  # fmt: skip
+    return found
+
+
+def _unpaced(shorter: float) -> list[Point]:
+    point = Point(
+        scenario="unpaced", name="256 streams", step_ms=0.0, streams=256, warmup_s=1.0, measure_s=4.0 * shorter,
+        drain_s=3.0, fields={"max_tokens": 256},
+    )  # fmt: skip
+    return [point]
+
+
+def _requests(shorter: float, quick: bool) -> list[Point]:
+    found = []
+    for prompt in (30, 1000):
+        for tokens in (1, 16):
+            if quick and prompt == 1000:
+                continue
+            found.append(
+                Point(
+                    scenario="requests", name=f"{tokens} out, prompt {prompt}", step_ms=0.0, streams=64, warmup_s=1.0,
+                    measure_s=4.0 * shorter, drain_s=3.0, fields={"max_tokens": tokens, "prompt_tokens": prompt}, once=tokens > 1,
+                )
+            )  # fmt: skip
+    return found
+
+
+def _options(shorter: float) -> list[Point]:
+    asked: dict[str, dict[str, Any]] = {
+        "stop strings": {"stop": _STOPS},
+        "logprobs": {"logprobs": True, "top_logprobs": 5},
+        "n = 2": {"n": 2},
+    }
+    unable = {"n = 2": frozenset({"floor", "vllm-rust"})}
+    return [
+        Point(
+            scenario="options", name=name, step_ms=STEP_MS, streams=128, warmup_s=1.5, measure_s=3.0 * shorter, drain_s=3.0,
+            fields={"max_tokens": 128, "ramp_s": 0.5, "extra": extra}, once=True, without=unable.get(name, frozenset({"floor"})),
+        )
+        for name, extra in asked.items()
+    ]  # fmt: skip
+
+
+def _clients(shorter: float) -> list[Point]:
+    # Slow readers get 10 kB/s, less than half of what a stream makes.
+    fields = {"max_tokens": 256, "ramp_s": 1.0, "slow_share": 0.1, "slow_bytes_per_s": 10_000, "disconnect_share": 0.2}
+    point = Point(
+        scenario="clients", name="256 streams", step_ms=STEP_MS, streams=256, warmup_s=2.0, measure_s=5.0 * shorter,
+        drain_s=10.0, fields=fields, once=True,
+    )  # fmt: skip
+    return [point]
+
+
+def ramp_point(streams: int, quick: bool) -> Point:
+    """One rung of the ramp."""
+    return Point(
+        scenario="saturation", name=f"{streams} streams", step_ms=STEP_MS, streams=streams, warmup_s=2.0,
+        measure_s=2.0 if quick else 3.0, drain_s=2.0, fields={"max_tokens": 256, "ramp_s": 1.0}, once=True,
+    )  # fmt: skip
+
+
+def beyond(sample: Mapping[str, Any]) -> bool:
+    """Whether a sample shows a server that does not keep up: first tokens (p99) later than a second or none, or failures."""
+    load = sample["load"]
+    late = load["ttft_ms"].get("p99", float("inf")) > CEILING_TTFT_MS
+    return bool(late or load["requests"]["failed"])

@@ -1,0 +1,208 @@
+"""Records, their tables and verdicts, and the README's block."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import record as records
+from bench.record import Record, RecordError
+from bench.report.figures import Figures, cpu_per_token, requests_per_s
+from bench.report.plots import plot
+from bench.report.tables import shown, summary, targets_table, whole
+from bench.report.targets import TARGETS
+from bench.report.write import BEGIN, END, NONE, block, with_block, write_readme, write_report
+from bench.scenarios.points import SCENARIOS, points
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def sample(peer: str, scenario: str, point: str, repeat: int = 0, cpu: float = 10.0, **load: Any) -> dict[str, Any]:
+    """A sample whose figures are plain; `load` replaces parts of the load generator's result."""
+    result = {
+        "tokens_per_s": 1000.0,
+        "requests_per_s": 100.0,
+        "ttft_ms": {"count": 5, "p50": 8.0, "p99": 20.0},
+        "itl_ms": {"count": 5, "p99": 11.0},
+        "requests": {"started": 5, "ok": 5, "failed": 0},
+        "tokens_per_event": {"mean": 1.0, "max": 1},
+        "connect_failures": 0,
+        **load,
+    }
+    return {
+        "peer": peer, "scenario": scenario, "point": point, "repeat": repeat, "streams": 64, "step_ms": 10.0,
+        "cpu_us_per_token": cpu, "cpu_us_per_request": cpu * 30, "front": {"cores": 0.5}, "engine_cores": 0.1,
+        "load_cores": 0.2, "others_cores": 0.05, "left_running": 0, "load": result,
+    }  # fmt: skip
+
+
+def start(peer: str, repeat: int = 0, **facts: Any) -> dict[str, Any]:
+    return {
+        "peer": peer, "repeat": repeat, "ready_s": 1.0, "rss_bytes": 90e6, "pss_bytes": 80e6, "processes": 1,
+        "end_rss_bytes": 120e6, "end_pss_bytes": 100e6, **facts,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def record() -> Record:
+    """Three repeats of one point with fastfront at 12, 18 and 15 us, and rungs of a ramp."""
+    samples = []
+    for repeat, (ours, floor) in enumerate([(12.0, 10.0), (18.0, 10.0), (15.0, 5.0)]):
+        samples.append(sample("floor", "decode", "64 streams", repeat, floor))
+        samples.append(sample("fastfront", "decode", "64 streams", repeat, ours))
+    for streams, p99 in ((512, 30.0), (1024, 900.0), (2048, 1500.0)):
+        rung = sample("fastfront", "saturation", f"{streams} streams", ttft_ms={"p50": 5.0, "p99": p99})
+        samples.append({**rung, "streams": streams})
+    samples.append(sample("fastfront", "requests", "1 out, prompt 30", requests_per_s=2000.0))
+    samples.append(sample("vllm-rust", "requests", "1 out, prompt 30", requests_per_s=1000.0))
+    return {
+        "format": 1, "started": "2026-11-30T02:10:00Z", "command": ["fastfront", "bench", "run"], "quick": False, "repeats": 3,
+        "model": "smollm2", "commit": "0123456789abcdef", "changed": False,
+        "machine": {"processor": "Processor", "cores": 2, "memory_gb": 23.5, "system": "Linux", "kernel": "6"},
+        "versions": {"frontend": {"python": "3.13", "pyzmq": "27.1.0"}},
+        "peers": {name: {"title": name.title(), "version": "1"} for name in ("floor", "fastfront", "vllm-rust")},
+        "starts": [start("fastfront", 0, gc_longest_pause_s=0.002), start("fastfront", 1, gc_longest_pause_s=0.004)],
+        "samples": samples, "failures": [], "seconds": 600.0, "lanes": {"two_threads_speedup_wall": [1.7, 1.9, 1.95]},
+    }  # fmt: skip
+
+
+def verdicts(record: Record) -> dict[tuple[str, str], tuple[float | None, bool | None]]:
+    figures = Figures(record)
+    return {(target.figure, target.against): (target.value(figures), target.verdict(figures)) for target in TARGETS}
+
+
+def test_medians_are_over_repeats(record: Record) -> None:
+    figures = Figures(record)
+    assert figures.median("fastfront", "decode", "64 streams", cpu_per_token) == 15.0
+    assert figures.median("vllm-rust", "decode", "64 streams", cpu_per_token) is None
+    assert figures.median("fastfront", "requests", "1 out, prompt 30", requests_per_s) == 2000.0
+    assert figures.points("decode") == ["64 streams"]
+
+
+def test_ratios_are_taken_within_a_repeat(record: Record) -> None:
+    assert verdicts(record)["CPU per token, 64 streams", "floor"] == (1.8, True)  # of 1.2, 1.8 and 3.0
+
+
+def test_verdicts(record: Record) -> None:
+    found = verdicts(record)
+    assert found["CPU per token, 256 streams", "floor"] == (None, None)
+    assert found["requests/s at full load, 1 token out", "vLLM Rust"] == (2.0, True)
+    assert found["CPU per request, 1 token out, prompt 30", "vLLM Rust"] == (1.0, True)
+    assert found["ready", ""] == (1.0, True)
+    assert found["RSS when ready", ""] == (90.0, True)
+    assert found["two lanes against one, token path", "one lane"] == (1.9, True)
+    assert found["longest stop-the-world pause", ""] == (4.0, True)
+    record["starts"][0]["gc_longest_pause_s"] = 0.0625
+    record["lanes"] = None
+    record["starts"][1]["ready_s"] = 3.0
+    found = verdicts(record)
+    assert found["longest stop-the-world pause", ""] == (62.5, False)
+    assert found["two lanes against one, token path", "one lane"] == (None, None)
+    assert found["ready", ""] == (2.0, False)
+    table = targets_table(Figures(record))
+    assert "| ready |  | <= 1.5 s | 2.00 s | **does not hold** |" in table
+    assert "| CPU per token, 256 streams | floor | <= 1.6x | - | not measured |" in table
+
+
+def test_every_point_that_a_target_needs_is_measured() -> None:
+    """Each ratio gets a value from a record that has all points of all repeats."""
+    all_points = points(frozenset(SCENARIOS), quick=False)
+    peers = ("floor", "fastfront", "vllm-rust", "vllm-python-1", "vllm-python-2")
+    samples = [sample(peer, point.scenario, point.name) for point in all_points for peer in peers]
+    full: Record = {"samples": samples, "starts": [start("fastfront", gc_longest_pause_s=0.001)], "peers": {}}
+    full["lanes"] = {"two_threads_speedup_wall": [2.0]}
+    assert [figure for figure, (value, _) in verdicts(full).items() if value is None] == []
+
+
+def test_ceiling_is_the_last_rung_that_was_kept_up_with(record: Record) -> None:
+    best = Figures(record).ceiling("fastfront")
+    assert best is not None
+    assert best["streams"] == 1024
+    assert Figures(record).ceiling("floor") is None
+
+
+def test_report_has_every_scenario_and_says_when_the_machine_was_busy(record: Record) -> None:
+    text = whole(record)
+    for title in ("Streams of tokens at 10 ms steps", "Short requests, step clock off", "Start-up and memory", "Versions"):
+        assert f"## {title}" in text
+    assert "not quiet" not in text
+    assert "| 64 streams | Fastfront | 15.0 | 1.50 |" in text
+    noisy = copy.deepcopy(record)
+    for one in noisy["samples"]:
+        one["others_cores"] = 0.9
+    assert "not quiet: 0.9 of its cores" in whole(noisy)
+    noisy["failures"] = [{"peer": "vllm-rust", "repeat": 1, "error": "it ended\nwith a log"}]
+    assert "- vllm-rust, repeat 1: it ended\n" in whole(noisy)
+
+
+def test_report_of_an_empty_record(record: Record) -> None:
+    """Everything that was measured may have failed."""
+    record.update(samples=[], starts=[], lanes=None)
+    text = whole(record)
+    assert text.count("not measured") == len(TARGETS)
+
+
+@pytest.mark.parametrize(("value", "digits", "text"), [(None, 1, "-"), (1234.56, 1, "1,234.6"), (0.0, 0, "0")])
+def test_figures_are_shown(value: float | None, digits: int, text: str) -> None:
+    assert shown(value, digits) == text
+
+
+def test_record_is_written_and_read_again(record: Record, tmp_path: Path) -> None:
+    folder = tmp_path / "2026-11-30-here"
+    assert records.save(record, folder) == folder / "record.json"
+    assert records.load(folder) == record
+    assert [path.name for path in folder.iterdir()] == ["record.json"]
+    records.save({**record, "samples": []}, tmp_path / "2026-11-29-here")
+    assert records.newest(tmp_path) == folder
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', "{"])
+def test_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(RecordError, match="no record"):
+        records.load(tmp_path)
+    with pytest.raises(RecordError, match="no records in"):
+        records.newest(tmp_path)
+    (tmp_path / "record.json").write_text(text)
+    with pytest.raises(RecordError, match=r"record\.json"):
+        records.load(tmp_path)
+
+
+def test_plots_are_made_and_are_the_same_for_the_same_record(record: Record, tmp_path: Path) -> None:
+    names = sorted(path.name for path in write_report(record, tmp_path))
+    assert names == ["README.md", "cpu_per_token.png", "throughput.png", "ttft.png"]
+    before = {name: (tmp_path / name).read_bytes() for name in names}
+    assert all(before[name].startswith(b"\x89PNG") for name in names if name.endswith("png"))
+    plot(Figures(record), tmp_path)
+    assert {name: (tmp_path / name).read_bytes() for name in names} == before
+
+
+def test_block_is_put_between_the_marks() -> None:
+    text = f"before\n{BEGIN}\nold\n{END}\nbehind\n"
+    assert with_block(text, r"new \1") == f"before\n{BEGIN}\nnew \\1\n{END}\nbehind\n"
+    with pytest.raises(RecordError, match="has no"):
+        with_block("nothing", "new")
+
+
+def test_summary_of_the_newest_record_goes_into_the_readme(record: Record, tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"# x\n{BEGIN}\n{END}\n")
+    write_readme(tmp_path)
+    assert NONE in readme.read_text()
+    records.save(record, tmp_path / "bench" / "records" / "2026-11-30-here")
+    write_readme(tmp_path)
+    assert summary(record, "bench/records/2026-11-30-here") in readme.read_text()
+    assert "(bench/records/2026-11-30-here/cpu_per_token.png)" in readme.read_text()
+
+
+def test_readme_shows_the_newest_record() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert with_block(readme, block(ROOT)) == readme, "fastfront bench report --readme"
+
+
+def test_reports_in_the_repository_are_those_of_their_records() -> None:
+    for path in records.FOLDER.glob("*/record.json"):
+        text = (path.parent / "README.md").read_text()
+        assert text == whole(records.load(path.parent)), f"fastfront bench report {path.parent}"

@@ -1,0 +1,137 @@
+"""Runs, small ones: what is measured, what becomes of a frontend that fails, and the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bench import machine
+from bench.cli import CONTROLS, NARROW, main
+from bench.peers.base import Running, Setting
+from bench.peers.processes import PeerFailed, session_members
+from bench.peers.registry import PEERS
+from bench.report.tables import whole
+from bench.runner import Plan, run
+from bench.scenarios import measure as measuring
+from bench.scenarios.points import QUICK_RAMP, RAMP, SCENARIOS, Point, points, ramp_point
+from tools.setup.paths import find_paths
+
+PATHS = find_paths(os.environ)
+BY_NAME = {peer.name: peer for peer in PEERS}
+SHORT = Point(
+    scenario="decode", name="64 streams", step_ms=2.0, streams=8, warmup_s=0.2, measure_s=0.6, drain_s=2.0,
+    fields={"max_tokens": 20},
+)  # fmt: skip
+
+
+def plan(*names: str, repeats: int = 1) -> Plan:
+    return Plan(
+        tuple(BY_NAME[name] for name in names), frozenset({"decode"}), repeats, True, PATHS.models / "smollm2", CONTROLS, NARROW
+    )
+
+
+def test_run_measures_in_turn_and_goes_on_when_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Running] = []
+
+    def remember(setting: Setting) -> Running:
+        started.append(BY_NAME["fastfront"].start(setting))
+        return started[-1]
+
+    def fail(setting: Setting) -> Running:
+        raise PeerFailed("no such luck")
+
+    monkeypatch.setattr("bench.runner.points", lambda scenarios, quick: [SHORT])
+    monkeypatch.setattr("bench.runner.lanes", lambda paths, model, say: None)
+    chosen = plan("floor", "vllm-rust", "fastfront", repeats=2)
+    fakes = {"vllm-rust": fail, "fastfront": remember}
+    peers = tuple(dataclasses.replace(peer, start=fakes.get(peer.name, peer.start)) for peer in chosen.peers)
+    said: list[str] = []
+    record = run(dataclasses.replace(chosen, peers=peers), PATHS, ["fastfront", "bench", "run"], said.append)
+    order = [(sample["repeat"], sample["peer"]) for sample in record["samples"]]
+    assert order == [(0, "floor"), (0, "fastfront"), (1, "floor"), (1, "fastfront")]
+    assert [(failure["peer"], failure["error"]) for failure in record["failures"]] == [("vllm-rust", "no such luck")] * 2
+    for sample in record["samples"]:
+        assert sample["load"]["requests"]["failed"] == 0
+        assert sample["load"]["tokens"] > 500
+        assert sample["cpu_us_per_token"] > 0
+        assert sample["left_running"] == 0
+    ours = record["starts"][1]
+    assert ours["rss_bytes"] > 20e6
+    assert ours["gc_longest_pause_s"] >= 0
+    assert len(record["commit"] or "x" * 40) == 40
+    assert json.loads(json.dumps(record)) == record
+    assert "vllm-rust, repeat 0: no such luck" in whole(record)
+    assert [session_members(one.front.pid) for one in started] == [[], []]
+
+
+def test_ramp_ends_behind_the_first_rung_that_is_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fake(point: Point, running: Running, repeat: int, seed: int) -> measuring.Sample:
+        asked.append(point.streams)
+        p99 = 10.0 if point.streams < 1024 else 2000.0
+        return {"load": {"ttft_ms": {"p99": p99}, "requests": {"failed": 0, "started": 5}}}
+
+    monkeypatch.setattr(measuring, "measure", fake)
+    running: Running = object()  # type: ignore[assignment]
+    assert len(measuring.climb(running, False, 0)) == len(asked)
+    assert asked == [streams for streams in RAMP if streams <= 1024]
+
+
+def test_points_are_all_different_and_controls_are_measured_once() -> None:
+    for quick in (False, True):
+        found = points(frozenset(SCENARIOS), quick)
+        names = [(point.scenario, point.name) for point in found]
+        assert len(names) == len(set(names))
+        assert {scenario for scenario, _ in names} == set(SCENARIOS) - {"saturation"}
+        assert all(ramp_point(streams, quick).measure_s > 0 for streams in QUICK_RAMP)
+    full = dataclasses.replace(plan("classic-2", "fastfront", "vllm-python-2", repeats=3), quick=False)
+    classic, ours, narrow = full.peers
+    assert full.points_of(classic, 1) == []
+    assert len(full.points_of(ours, 0)) > len(full.points_of(ours, 1)) > 0
+    assert {f"{p.scenario}/{p.name}" for p in full.points_of(narrow, 2)} == {"decode/1024 streams"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "--peers", "floor,nobody"], "--peers: nobody is none of floor, "),
+        (["run", "--model", "/nonexistent"], "--model: no tokenizer.json in /nonexistent"),
+        (["run", "--repeats", "0"], "--repeats: at least 1"),
+        (["run", "--scenario", "nothing"], "invalid choice: 'nothing'"),
+        ([], "JOB"),
+    ],
+)
+def test_bad_words_are_refused_by_name(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_report_of_no_record_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 1
+    assert f"no record in {tmp_path}" in capsys.readouterr().err
+
+
+def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in [*BY_NAME, *SCENARIOS])
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("AMD EPYC 7763 64-Core Processor", "amd-epyc-7763"),
+        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "intel-xeon"),
+        ("Intel(R) Core(TM) i7-8650U CPU @ 1.90GHz", "intel-core-i7-8650u"),
+    ],
+)
+def test_machine_names_make_short_folders(name: str, slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "processor", lambda: name)
+    assert machine.slug() == f"{slug}-{len(os.sched_getaffinity(0))}c"
