@@ -1,4 +1,4 @@
-"""The busy loop: takes requests, plans and runs steps, hands out what they brought."""
+"""The busy loop: takes requests, plans and launches steps, hands out what they brought."""
 
 from __future__ import annotations
 
@@ -7,24 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from engine.core.messages import COORDINATOR, Abort, Add, Call, Dead, Input, Leave, Output, Refuse
-from engine.core.utilities import UtilityError, answer
-from engine.executor.plan import MAX_IN_FLIGHT, Executor, Logprobs, StepPlan, StepResult
-from engine.protocol import (
-    EngineCoreOutput,
-    EngineCoreOutputs,
-    Event,
-    EventType,
-    FailedOutput,
-    FinishReason,
-    OutputError,
-    PrefillStats,
-    PrefixCacheStats,
-    SchedulerStats,
-    array,
-    utility_failure,
-    utility_reply,
-)
+from engine.core.calls import Calls
+from engine.core.messages import Abort, Add, Call, Dead, Input, Leave, Output, Refuse
+from engine.core.outbox import Outbox
+from engine.core.outputs import aborted, failure, output_of
+from engine.core.pauses import Pauses
+from engine.executor.plan import MAX_IN_FLIGHT, Executor, StepPlan
+from engine.protocol import EventType, FinishReason, OutputError
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Outcome, Scheduler
 from engine.scheduler.stop import Stop
@@ -54,25 +43,30 @@ class EngineCore:
         async_scheduling: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`grammars` reports to `commands`.
-
-        `coordinated`: report load to a coordinator and list finished requests, as data-parallel engines do.
-        """
+        """`grammars` reports to `commands`. `coordinated` as in Outbox."""
         self._scheduler = scheduler
         self._executor = executor
         self._commands = commands
-        self._messages = messages
         self._grammars = grammars
-        self._index = index
         self._log_stats = log_stats
-        self._coordinated = coordinated
         self._clock = clock
-        self._outputs: list[list[EngineCoreOutput]] = [[] for _ in range(clients)]
-        self._finished: list[list[str]] = [[] for _ in range(clients)]
-        self._last_load = (0, 0)
-        self._calls: list[Call] | None = None
+        self._outbox = Outbox(
+            messages,
+            scheduler,
+            grammars,
+            index=index,
+            clients=clients,
+            log_stats=log_stats,
+            coordinated=coordinated,
+            clock=clock,
+        )
+        pauses = Pauses(scheduler, executor, self._abort_all, lambda: self._reset_prefix_cache(True))
+        self._calls = Calls(self._outbox, pauses, self._reset_prefix_cache, clock, index)
+        self._during: list[Call] | None = None
         self._launched: deque[StepPlan] = deque()
         self._depth = MAX_IN_FLIGHT if async_scheduling else 1
+        self._stalled = False
+        self._drain: tuple[Leave, float] | None = None
 
     def run(self) -> Leave:
         """Serve until told to leave; then everything in flight has been finished with abort."""
@@ -81,22 +75,32 @@ class EngineCore:
             leave = self._take_commands(wait=not self._busy)
             if leave is None and self._busy:
                 leave = self.step()
-        for request in [*self._scheduler.live(), *self._grammars.all_held()]:
-            self._drop(request.request_id)
-            output = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT)
-            self._put(request, output)
-        self._flush()
+            if leave is None and self._drain is not None and (not self._live_any or self._time_left() <= 0):
+                leave = self._drain[0]
+        self._abort_all()
+        self._refuse_the_rest()
+        self._outbox.flush()
         return leave
 
     @property
+    def _live_any(self) -> bool:
+        return self._scheduler.has_work or bool(self._grammars.all_held())
+
+    @property
     def _busy(self) -> bool:
-        return self._scheduler.has_work or bool(self._launched)
+        """True if there is something to launch or to collect."""
+        return bool(self._launched) or (self._scheduler.has_work and not self._stalled)
 
     def step(self) -> Leave | None:
         """Launch a step, or take in the oldest one if none may be launched now; the command to leave, if one came meanwhile."""
         if len(self._launched) < self._depth and self._launch() and len(self._launched) < self._depth:
             return None
-        return self._collect() if self._launched else None
+        if self._launched:
+            return self._collect()
+        # Paused: nothing changes before a command comes.
+        self._stalled = True
+        self._outbox.flush()
+        return None
 
     def _launch(self) -> bool:
         """Plan a step and have it computed; False if there is nothing to compute yet."""
@@ -115,14 +119,15 @@ class EngineCore:
         plan = self._launched.popleft()
         # Requests aborted during the forward pass must not get another token. Calls come after its results: they may
         # preempt requests.
-        calls = self._calls = []
+        calls = self._during = []
         leave = self._take_commands(wait=False)
-        self._calls = None
+        self._during = None
         for outcome in self._scheduler.update(plan, result.tokens):
-            self._put(outcome.request, self._output(self._checked(outcome), result))
-        self._flush()
+            self._outbox.put(outcome.request.client, output_of(self._checked(outcome), result, self._log_stats))
+        self._outbox.flush()
         for call in calls:
-            self._call(call)
+            self._calls.call(call)
+        self._calls.settle()
         return leave
 
     def _note_events(self) -> None:
@@ -135,12 +140,13 @@ class EngineCore:
 
     def _take_commands(self, wait: bool) -> Leave | None:
         """Carry out all commands that are there, waiting for a first one if so asked; stops at a Leave."""
+        timeout = self._time_left() if self._drain is not None else None
         while True:
             try:
-                command = self._commands.get(block=wait)
+                command = self._commands.get(block=wait, timeout=timeout)
             except queue.Empty:
-                return None
-            wait = False
+                break
+            wait = self._stalled = False
             match command:
                 case Add(request):
                     self._add(request)
@@ -151,17 +157,33 @@ class EngineCore:
                 case Abort(request_ids):
                     self._abort(request_ids)
                 case Call():
-                    if self._calls is None:
-                        self._call(command)
+                    if self._drain is not None:
+                        self._calls.refuse(command)
+                    elif self._during is None:
+                        self._calls.call(command)
                     else:
-                        self._calls.append(command)
+                        self._during.append(command)
                 case Leave():
-                    return command
+                    if self._drain is not None or command.drain_s <= 0 or command.error:
+                        return command
+                    self._drain = (command, self._clock() + command.drain_s)
+        if self._during is None:
+            self._calls.settle()
+            if not self._busy:
+                # What came has changed the load, and no step will tell.
+                self._outbox.flush()
+        return None
+
+    def _time_left(self) -> float:
+        assert self._drain is not None
+        return max(0.0, self._drain[1] - self._clock())
 
     def _add(self, request: Request) -> None:
+        if self._drain is not None:
+            self._outbox.put(request.client, aborted(request))
+            return
         if self._live(request.request_id) is not None:
-            error = OutputError("validation_error", "this request id is in use")
-            self._refuse(request.request_id, request.client, error)
+            self._refuse(request.request_id, request.client, OutputError("validation_error", "this request id is in use"))
             return
         request.in_step = request.params.structured_outputs is not None
         try:
@@ -208,119 +230,37 @@ class EngineCore:
         live = self._live(request_id)
         if live is not None and live.client == client:
             self._drop(request_id)
-        output = FailedOutput(request_id, [], finish_reason=FinishReason.ERROR, error=error)
-        self._outputs[client].append(output)
-        self._finished[client].append(request_id)
-        self._flush()
+        self._outbox.put(client, failure(request_id, error))
+        self._outbox.flush()
 
     def _abort(self, request_ids: list[str]) -> None:
         for request_id in request_ids:
             request = self._drop(request_id)
-            if request is not None and self._coordinated:
-                self._finished[request.client].append(request_id)
-        if not self._scheduler.has_work:
-            self._flush()
+            if request is not None:
+                self._outbox.aborted(request)
 
-    def _call(self, command: Call) -> None:
-        call, now = command.call, self._clock()
-        try:
-            if call.method == "reset_prefix_cache":
-                result = self._reset_prefix_cache(preempt=bool(call.args and call.args[0]))
-            else:
-                result = answer(call.method, call.args)
-            reply = utility_reply(call, result, now, self._index)
-        except UtilityError as error:
-            reply = utility_failure(call, str(error), now, self._index)
-        self._messages.put(Output(command.client, reply))
+    def _abort_all(self) -> None:
+        """End everything that is live, and say so."""
+        for request in [*self._scheduler.live(), *self._grammars.all_held()]:
+            self._drop(request.request_id)
+            self._outbox.put(request.client, aborted(request))
+        self._outbox.flush()
+
+    def _refuse_the_rest(self) -> None:
+        """Answer what has come too late."""
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except queue.Empty:
+                break
+            if isinstance(command, Add):
+                self._outbox.put(command.request.client, aborted(command.request))
+            elif isinstance(command, Call):
+                self._calls.refuse(command)
+        self._calls.refuse_waiting()
 
     def _reset_prefix_cache(self, preempt: bool) -> bool:
         done = self._scheduler.reset_prefix_cache(preempt)
         if self._log_stats:
             self._note_events()
         return done
-
-    def _output(self, outcome: Outcome, result: StepResult) -> EngineCoreOutput:
-        request, token, stop = outcome
-        if stop is not None and stop.finish is FinishReason.ERROR:
-            error = OutputError("validation_error", "the constraints on the output leave no token that its grammar allows")
-            return FailedOutput(request.request_id, [], finish_reason=FinishReason.ERROR, error=error)
-        output = EngineCoreOutput(request.request_id, [token])
-        if stop is not None:
-            output.finish_reason, output.stop_reason = stop.finish, stop.reason
-        if result.logprobs and request.request_id in result.logprobs:
-            output.new_logprobs = _wire_logprobs(result.logprobs[request.request_id])
-        if request.events and self._log_stats:
-            output.events = [Event(kind, when) for kind, when in request.events]
-            request.events = []
-        if request.answered:
-            return output
-        request.answered = True
-        prompt = len(request.prompt)
-        cached = request.cached or 0
-        output.prefill_stats = PrefillStats(prompt, prompt - cached, cached, cached)
-        if request.request_id in result.prompt_logprobs:
-            output.new_prompt_logprobs_tensors = _wire_prompt_logprobs(result.prompt_logprobs[request.request_id])
-        return output
-
-    def _put(self, request: Request, output: EngineCoreOutput) -> None:
-        self._outputs[request.client].append(output)
-        if output.finish_reason is not None and self._coordinated:
-            self._finished[request.client].append(request.request_id)
-
-    def _flush(self) -> None:
-        """One message per client that has something; the first one carries the stats."""
-        stats_due = self._log_stats
-        now = self._clock()
-        for client, outputs in enumerate(self._outputs):
-            finished = self._finished[client]
-            if outputs or finished:
-                stats = self._stats(self._scheduler.take_prefix_stats()) if stats_due else None
-                message = EngineCoreOutputs(
-                    self._index, outputs, stats, now, finished_requests=finished or None, weight_version="default"
-                )
-                self._messages.put(Output(client, message))
-                self._outputs[client], self._finished[client] = [], []
-                stats_due = False
-        if self._coordinated:
-            self._report_load(now)
-
-    def _report_load(self, now: float) -> None:
-        load = (len(self._scheduler.running), len(self._scheduler.waiting))
-        if load != self._last_load:
-            self._last_load = load
-            message = EngineCoreOutputs(self._index, [], self._stats(PrefixCacheStats()), now)
-            self._messages.put(Output(COORDINATOR, message))
-
-    def _stats(self, prefix: PrefixCacheStats) -> SchedulerStats:
-        scheduler = self._scheduler
-        return SchedulerStats(
-            num_running_reqs=len(scheduler.running),
-            num_waiting_reqs=len(scheduler.waiting),
-            num_skipped_waiting_reqs=len(self._grammars.all_held()),
-            step_counter=0,
-            kv_cache_usage=scheduler.cache.usage,
-            prefix_cache_stats=prefix,
-        )
-
-
-def _wire_logprobs(logprobs: Logprobs) -> list[object]:
-    ids, values, ranks = logprobs
-    shape = list(ids.shape)
-    return [
-        array("<i4", shape, ids.tobytes()),
-        array("<f4", shape, values.tobytes()),
-        array("<i8", [shape[0]], ranks.tobytes()),
-        None,
-    ]
-
-
-def _wire_prompt_logprobs(logprobs: Logprobs) -> list[object]:
-    ids, values, ranks = logprobs
-    shape = list(ids.shape)
-    return [
-        array("int32", shape, ids.tobytes()),
-        array("float32", shape, values.tobytes()),
-        array("int32", [shape[0]], ranks.astype("<i4").tobytes()),
-        None,
-        None,
-    ]

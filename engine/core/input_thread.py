@@ -20,6 +20,8 @@ from engine.sampling.random import request_seed
 from engine.transport import DisconnectWatch, FrontendLink
 
 POLL_MS = 500
+PATIENCE = 2
+"""Signals after which a step under way is not waited for."""
 
 
 class InputThread(threading.Thread):
@@ -35,8 +37,12 @@ class InputThread(threading.Thread):
         watch: DisconnectWatch,
         signals: int,
         disconnect_timeout_s: float,
+        drain_s: float = 0.0,
     ) -> None:
-        """`link` is connected; commands for the busy loop go to `commands`; `signals` brings signals to leave on."""
+        """`link` is connected; commands for the busy loop go to `commands`; `signals` brings signals to leave on.
+
+        The first one gives what is in flight `drain_s` seconds, the second one none; a third one ends the process at once.
+        """
         super().__init__(name="engine-input", daemon=True)
         self._link = link
         self._commands = commands
@@ -46,6 +52,8 @@ class InputThread(threading.Thread):
         self._signals = signals
         self._parent = os.getppid()
         self._timeout_s = disconnect_timeout_s
+        self._drain_s = drain_s
+        self._asked = 0
         self._codec = Codec()
         self._numbers = itertools.count()
 
@@ -86,8 +94,11 @@ class InputThread(threading.Thread):
     def _signalled(self, signum: int) -> None:
         if signum == PARENT_SIGNAL:
             leave_if_orphan(self._parent)
-        else:
-            self._commands.put(Leave(signal.Signals(signum).name))
+            return
+        self._asked += 1
+        if self._asked > PATIENCE:
+            os._exit(128 + signum)
+        self._commands.put(Leave(signal.Signals(signum).name, drain_s=self._drain_s if self._asked == 1 else 0.0))
 
     def _drain(self, socket: zmq.Socket[bytes]) -> None:
         client = self._link.inputs.index(socket)

@@ -89,6 +89,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
         info = executor.load()
         limits = Limits(config.max_num_seqs, info.max_num_batched_tokens, info.max_model_len, config.scheduling_policy)
     except ModelError as error:
+        executor.close()
         say(f"error: {error}")
         return 1
     scheduler = Scheduler(limits, KvCacheManager(info.num_blocks, info.block_size))
@@ -117,8 +118,9 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
         watch=watch,
         signals=signals,
         disconnect_timeout_s=options.disconnect_timeout_s,
+        drain_s=options.shutdown_timeout_s,
     )
-    sender = OutputThread(link, messages)
+    sender = OutputThread(link, messages, commands.put)
     sender.start()
     link.announce(
         ReadyPayload(
@@ -142,9 +144,9 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
         leave = core.run()
     except Exception:
         leave = Leave(f"the busy loop failed:\n{traceback.format_exc()}", error=True)
-    executor.close()
     say(f"{'error: ' if leave.error else 'leaving: '}{leave.why}")
     messages.put(Dead.FAILED if leave.error else Dead.QUIETLY)
+    executor.close()
     sender.join()
     return 1 if leave.error else 0
 

@@ -38,10 +38,14 @@ class Call(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """End the process; `why` is for the log, an `error` is fatal."""
+    """End the process; `why` is for the log, an `error` is fatal.
+
+    What is in flight may take `drain_s` seconds to end, unless another Leave comes.
+    """
 
     why: str
     error: bool = False
+    drain_s: float = 0.0
 
 
 Input = Add | Refuse | Abort | Call | Compiled | Leave

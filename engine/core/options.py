@@ -21,6 +21,7 @@ class CoreOptions:
     engine: EngineConfig
     handshake_timeout_s: float
     disconnect_timeout_s: float
+    shutdown_timeout_s: float
 
 
 def parse(argv: list[str]) -> CoreOptions:
@@ -54,6 +55,9 @@ def parse(argv: list[str]) -> CoreOptions:
     )
     ap.add_argument("--handshake-timeout", type=float, default=300.0, metavar="S", help="wait that long for the frontend")
     ap.add_argument("--disconnect-timeout", type=float, default=10.0, metavar="S", help="leave when it is gone that long")
+    ap.add_argument(
+        "--shutdown-timeout", type=_seconds, default=0.0, metavar="S", help="after SIGTERM let requests finish that long (0)"
+    )
     values = vars(ap.parse_args(argv))
     host, port = values.pop("data_parallel_address"), values.pop("data_parallel_rpc_port")
     handshake = values.pop("handshake") or f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
@@ -65,6 +69,7 @@ def parse(argv: list[str]) -> CoreOptions:
         headless=values.pop("headless"),
         handshake_timeout_s=values.pop("handshake_timeout"),
         disconnect_timeout_s=values.pop("disconnect_timeout"),
+        shutdown_timeout_s=values.pop("shutdown_timeout"),
         engine=EngineConfig(**values),
     )
 
@@ -73,6 +78,13 @@ def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
     return value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,20 +16,32 @@ from engine.sampling.sampler import sample
 from engine.sampling.state import SequenceState
 
 
+class Sequences(NamedTuple):
+    """What a runner knows of live requests, by request id: sampling states, prompt logprobs collected so far."""
+
+    states: dict[str, SequenceState]
+    prompt_parts: dict[str, list[Logprobs]]
+
+
 class ModelRunner:
     """Runs a loaded model over the paged cache. Owned by the worker's thread."""
 
-    def __init__(self, model: Any, attention: PagedAttention, device: torch.device) -> None:
-        """`attention.cache` is set."""
+    def __init__(
+        self, model: Any, attention: PagedAttention, device: torch.device, sequences: Sequences | None = None
+    ) -> None:
+        """`attention.cache` is set. `sequences` come from an earlier runner of the same model."""
         assert attention.cache is not None
         self._model = model
         self._attention = attention
         self._block_size = attention.cache.block_size
         self._device = device
-        self._states: dict[str, SequenceState] = {}
-        self._prompt_parts: dict[str, list[Logprobs]] = {}
+        self._states, self._prompt_parts = sequences or Sequences({}, {})
         self._lean = lean(model, attention) if device.type == "cpu" else None
         self._picks_rows = takes(model.forward, "logits_to_keep")
+
+    def hand_over(self) -> Sequences:
+        """What the next runner has to know."""
+        return Sequences(self._states, self._prompt_parts)
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:

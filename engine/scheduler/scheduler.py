@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections import deque
 from dataclasses import dataclass
@@ -25,6 +26,14 @@ class Limits:
     max_num_batched_tokens: int
     max_model_len: int
     policy: Policy = "fcfs"
+
+
+class Admission(enum.Enum):
+    """Whom `schedule` lets run: everybody, only those that have run before, nobody."""
+
+    ALL = 0
+    STARTED = 1
+    NOBODY = 2
 
 
 class Outcome(NamedTuple):
@@ -67,6 +76,7 @@ class Scheduler:
         self.cache = cache
         self.waiting = RankedRequests()
         self.running = RankedRequests()
+        self.admission = Admission.ALL
         self.num_preemptions = 0
         self._requests: dict[str, Request] = {}
         self._gone: list[str] = []
@@ -118,11 +128,13 @@ class Scheduler:
 
         Never more than max_num_batched_tokens tokens. `scheduled` lists those that left the queue in this step,
         `preempted` those that went back to it. A plan without steps is not to be run and has no `update`: with no step
-        under way that means that no request is live.
+        under way that means that no request is live, or that `admission` holds them back.
         """
         plan = StepPlan()
         planned: list[Planned] = []
         self.scheduled, self.preempted = [], []
+        if self.admission is Admission.NOBODY:
+            return plan
         budget = self.limits.max_num_batched_tokens
         index = 0
         while index < len(self.running) and budget > 0:
@@ -134,13 +146,14 @@ class Scheduler:
                 planned.append(self._plan(plan, request, count))
                 budget -= count
             index += 1
-        while self.waiting and not self.preempted and budget > 0 and len(self.running) < self.limits.max_num_seqs:
-            request = self.waiting[0]
-            if request.pending or not self._admit(request):
+        while not self.preempted and budget > 0 and len(self.running) < self.limits.max_num_seqs:
+            foremost = self._foremost()
+            if foremost is None or foremost.pending or not self._admit(foremost):
                 break
+            request = foremost
             count = min(len(request.tokens) - request.planned, budget)
             self.cache.extend(request.request_id, request.planned + count)
-            self.waiting.pop(0)
+            self.waiting.remove(request)
             request.state = State.RUNNING
             self.running.add(request)
             self.scheduled.append(request)
@@ -206,6 +219,17 @@ class Scheduler:
         """True if the tokens that are being sampled are the last ones for sure."""
         made = request.length - len(request.prompt)
         return made >= request.max_tokens or request.length >= self.limits.max_model_len
+
+    @property
+    def started(self) -> bool:
+        """True while a request is live that has run."""
+        return bool(self.running) or any(request.preemptions for request in self.waiting)
+
+    def _foremost(self) -> Request | None:
+        """The request that is next to run."""
+        if self.admission is Admission.ALL:
+            return self.waiting[0] if self.waiting else None
+        return next((request for request in self.waiting if request.preemptions), None)
 
     def _admit(self, request: Request) -> bool:
         """Begin the request's table with what is cached of it; False, and nothing done, if the rest does not fit.

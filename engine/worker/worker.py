@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 
@@ -13,7 +14,7 @@ from engine.executor.plan import StepPlan, StepResult, WorkerInfo
 from engine.model import loader
 from engine.model.cache import PagedCache, bytes_per_token
 from engine.model.errors import ModelError
-from engine.model.runner import ModelRunner
+from engine.model.runner import ModelRunner, Sequences
 
 GIB = 1 << 30
 CPU_CACHE_BYTES = 4 * GIB
@@ -28,13 +29,19 @@ GPU_BATCHED_TOKENS = 8192
 
 
 class Worker:
-    """Holds the model. All calls on one thread."""
+    """Holds the model. All calls on one thread: `load` first; the others are what an `Executor` runs."""
 
     def __init__(self, config: EngineConfig, say: Callable[[str], None]) -> None:
         """`say` reports progress."""
         self._config = config
         self._say = say
+        self._device = torch.device("cpu")
         self._runner: ModelRunner | None = None
+        self._loaded: loader.Loaded | None = None
+        self._cache: PagedCache | None = None
+        self._make_cache: Callable[[], PagedCache] | None = None
+        self._load_weights: Callable[[], loader.Loaded] | None = None
+        self._sequences = Sequences({}, {})
 
     def load(self) -> WorkerInfo:
         """Load the model and reserve the KV cache; ModelError says what is wrong."""
@@ -49,11 +56,12 @@ class Worker:
         dtype = loader.choose_dtype(config.dtype, model_config, device)
         max_len = self._max_model_len(loader.max_positions(model_config))
         self._say(f"loading {config.model} as {_name(dtype)} on {device}")
-        loaded = loader.load(config.model, dtype, device, available_memory() // PACKING_SHARE)
+        self._load_weights = lambda: loader.load(config.model, dtype, device, available_memory() // PACKING_SHARE)
+        self._loaded = loaded = self._load_weights()
         model, shapes = loaded.model, loaded.shapes
         self._say(f"{type(model).__name__}: {loaded.parameters / 1e6:.1f} M parameters, {len(shapes)} layers")
         block_bytes = bytes_per_token(shapes, dtype) * config.block_size
-        num_blocks = config.num_blocks or self._budget(device) // block_bytes
+        num_blocks: int = config.num_blocks or self._budget(device) // block_bytes
         needed = -(-max_len // config.block_size)
         if num_blocks < needed:
             if config.max_model_len is not None:
@@ -63,9 +71,11 @@ class Worker:
                 )
             max_len = num_blocks * config.block_size
             self._say(f"max-model-len is {max_len}: that is what the KV cache holds")
-        loaded.attention.cache = PagedCache(shapes, num_blocks, config.block_size, dtype, device)
+        self._make_cache = lambda: PagedCache(shapes, num_blocks, config.block_size, dtype, device)
+        self._cache = self._make_cache()
         self._say(f"KV cache: {num_blocks} blocks of {config.block_size} tokens, {num_blocks * block_bytes / GIB:.2f} GiB")
-        self._runner = ModelRunner(model, loaded.attention, device)
+        self._device = device
+        self._assemble()
         budget = CPU_BATCHED_TOKENS if device.type == "cpu" else GPU_BATCHED_TOKENS
         return WorkerInfo(
             vocab_size=model.get_input_embeddings().weight.shape[0],
@@ -81,6 +91,43 @@ class Worker:
         """Run one step."""
         assert self._runner is not None
         return self._runner.execute(plan)
+
+    def sleep(self, level: int) -> None:
+        """Let go of the KV cache and, at level 2 or when they are on a device, of the weights. No step until `wake_up`.
+
+        What is known of requests stays: they go on with an empty cache.
+        """
+        assert self._runner is not None
+        assert self._loaded is not None
+        self._cache = self._loaded.attention.cache = None
+        if level > 1 or self._device.type != "cpu":
+            self._sequences = self._runner.hand_over()
+            self._runner = self._loaded = None
+        gc.collect()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        self._say(f"asleep at level {level}")
+
+    def wake_up(self, parts: list[str]) -> bool:
+        """Bring back "weights" (read again from the model's folder) or "kv_cache" (empty); True when all is there."""
+        assert self._load_weights is not None
+        assert self._make_cache is not None
+        if "weights" in parts and self._loaded is None:
+            self._loaded = self._load_weights()
+        if "kv_cache" in parts and self._cache is None:
+            self._cache = self._make_cache()
+        if self._loaded is None or self._cache is None:
+            return False
+        self._assemble()
+        self._say("awake")
+        return True
+
+    def _assemble(self) -> None:
+        """Put model and cache together."""
+        assert self._loaded is not None
+        self._loaded.attention.cache = self._cache
+        if self._runner is None:
+            self._runner = ModelRunner(self._loaded.model, self._loaded.attention, self._device, self._sequences)
 
     def _max_model_len(self, positions: int | None) -> int:
         wanted = self._config.max_model_len

@@ -21,7 +21,7 @@ from tests.engine.wire_frontend import WireFrontend
 pytestmark = pytest.mark.filterwarnings("default")
 PROMPT = [11, 12, 13, 14]
 GREEDY: dict[str, Any] = {"temperature": 0.0, "max_tokens": 8}
-EXIT_S = 30
+EXIT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -299,6 +299,51 @@ def test_an_unknown_utility_fails(wire: WireFrontend) -> None:
     assert result is None
 
 
+@pytest.mark.parametrize("level", [1, 2])
+def test_requests_go_on_after_the_engine_has_slept(wire: WireFrontend, folder: Path, level: int) -> None:
+    long = wire.add("r", PROMPT, {**GREEDY, "max_tokens": 50})
+    wire.until(lambda: len(long.tokens) > 2)
+    assert wire.call("sleep", level, "keep")[1:] == [None, [None, None]]
+    made = len(long.tokens)
+    assert made < 50
+    assert wire.call("is_sleeping")[1:] == [None, [None, True]]
+    queued = wire.add("queued", PROMPT, GREEDY)
+    assert wire.call("wake_up", ["weights"])[1:] == [None, [None, False]]
+    assert (len(long.tokens), queued.tokens) == (made, [])
+    assert wire.call("wake_up", None)[1:] == [None, [None, True]]
+    wire.finish()
+    expected = reference(folder, [PROMPT], 50)[0]
+    assert (long.tokens, queued.tokens) == (expected, expected[:8])
+
+
+def test_sigterm_drains_for_as_long_as_it_may(frontend: WireFrontend, spawn: Spawn, folder: Path) -> None:
+    process = spawn("engine", folder, "--headless", "--shutdown-timeout", 60)
+    frontend.accept()
+    answer = frontend.add("r", PROMPT, {**GREEDY, "max_tokens": 200})
+    frontend.until(lambda: len(answer.tokens) > 2)
+    process.send_signal(signal.SIGTERM)
+    frontend.until(lambda: len(answer.tokens) > 40)
+    late = frontend.add("late", PROMPT, GREEDY)
+    frontend.finish("r", "late")
+    assert (answer.finish, len(answer.tokens)) == (1, 200)
+    assert (late.finish, late.tokens) == (2, [])
+    assert process.wait(EXIT_S) == 0
+    assert not frontend.dead
+
+
+def test_a_second_sigterm_ends_a_drain(frontend: WireFrontend, spawn: Spawn, folder: Path) -> None:
+    process = spawn("engine", folder, "--headless", "--shutdown-timeout", 600)
+    frontend.accept()
+    answer = frontend.add("r", PROMPT, {**GREEDY, "max_tokens": 500})
+    frontend.until(lambda: len(answer.tokens) > 2)
+    process.send_signal(signal.SIGTERM)
+    frontend.until(lambda: len(answer.tokens) > 20)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(EXIT_S) == 0
+    frontend.finish()
+    assert answer.finish == 2
+
+
 def test_sigterm_aborts_what_is_in_flight_and_exits_0(frontend: WireFrontend, spawn: Spawn, folder: Path) -> None:
     process = spawn("engine", folder, "--headless")
     frontend.accept()
@@ -353,6 +398,22 @@ def test_a_failing_step_sends_the_sentinel_and_exits_1(frontend: WireFrontend, s
         _, errors = process.communicate(timeout=EXIT_S)
     assert process.returncode == 1
     assert "ZeroDivisionError" in errors
+
+
+def test_a_failing_output_thread_sends_the_sentinel_and_exits_1(frontend: WireFrontend, folder: Path) -> None:
+    code = (
+        "import sys; from engine.core import output_thread; real = output_thread.Codec.encode;"
+        "output_thread.Codec.encode = lambda self, m: 1 / 0 if getattr(m, 'outputs', None) else real(self, m);"
+        "from engine.core.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, str(folder), "--handshake", frontend.handshake_address]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        frontend.accept()
+        frontend.add("r", PROMPT, GREEDY)
+        frontend.until(lambda: frontend.dead)
+        _, errors = process.communicate(timeout=EXIT_S)
+    assert process.returncode == 1
+    assert "the output thread failed" in errors
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_engine_with_a_clear_line(

@@ -1,0 +1,66 @@
+"""From what a step brought to what goes on the wire."""
+
+from __future__ import annotations
+
+from engine.executor.plan import Logprobs, StepResult
+from engine.protocol import EngineCoreOutput, Event, FailedOutput, FinishReason, OutputError, PrefillStats, array
+from engine.scheduler.request import Request
+from engine.scheduler.scheduler import Outcome
+
+
+def output_of(outcome: Outcome, result: StepResult, log_stats: bool) -> EngineCoreOutput:
+    """The output of one request in one step; what is sent once only (events, stats of the prompt) is taken off the request."""
+    request, token, stop = outcome
+    if stop is not None and stop.finish is FinishReason.ERROR:
+        error = OutputError("validation_error", "the constraints on the output leave no token that its grammar allows")
+        return failure(request.request_id, error)
+    output = EngineCoreOutput(request.request_id, [token], trace_headers=request.trace_headers)
+    if stop is not None:
+        output.finish_reason, output.stop_reason = stop.finish, stop.reason
+    if result.logprobs and request.request_id in result.logprobs:
+        output.new_logprobs = _wire_logprobs(result.logprobs[request.request_id])
+    if request.events and log_stats:
+        output.events = [Event(kind, when) for kind, when in request.events]
+        request.events = []
+    if request.answered:
+        return output
+    request.answered = True
+    prompt = len(request.prompt)
+    cached = request.cached or 0
+    output.prefill_stats = PrefillStats(prompt, prompt - cached, cached, cached)
+    if request.request_id in result.prompt_logprobs:
+        output.new_prompt_logprobs_tensors = _wire_prompt_logprobs(result.prompt_logprobs[request.request_id])
+    return output
+
+
+def failure(request_id: str, error: OutputError) -> FailedOutput:
+    """The only output of a request that cannot be served."""
+    return FailedOutput(request_id, [], finish_reason=FinishReason.ERROR, error=error)
+
+
+def aborted(request: Request) -> EngineCoreOutput:
+    """The last output of a request that this engine ends by itself."""
+    return EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ABORT)
+
+
+def _wire_logprobs(logprobs: Logprobs) -> list[object]:
+    ids, values, ranks = logprobs
+    shape = list(ids.shape)
+    return [
+        array("<i4", shape, ids.tobytes()),
+        array("<f4", shape, values.tobytes()),
+        array("<i8", [shape[0]], ranks.tobytes()),
+        None,
+    ]
+
+
+def _wire_prompt_logprobs(logprobs: Logprobs) -> list[object]:
+    ids, values, ranks = logprobs
+    shape = list(ids.shape)
+    return [
+        array("int32", shape, ids.tobytes()),
+        array("float32", shape, values.tobytes()),
+        array("int32", [shape[0]], ranks.astype("<i4").tobytes()),
+        None,
+        None,
+    ]
