@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import resource
@@ -46,6 +45,7 @@ from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
 from fastfront.server.gil import require_gil_off
 from fastfront.server.health import Health
 from fastfront.server.http import HttpServer, bind_socket
+from fastfront.server.idle_gc import IdleCollector
 from fastfront.server.logs import configure_logging
 from fastfront.server.request_log import RequestLog
 from fastfront.server.routes import Routes, failure_answer
@@ -57,7 +57,6 @@ from fastfront.streams.connections import Connections
 from fastfront.streams.dispatcher import Dispatcher
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
-GC_THRESHOLD = 50_000
 OPEN_FILES = 65_535
 SPARE_FILES = 64  # for the engines' sockets, files that are read, and so on
 DRAIN_POLL_S = 0.02
@@ -150,9 +149,7 @@ class Server:
         if self._supervisor is not None:
             self._supervisor.watch()
         require_gil_off()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD, 100, 100)
+        IdleCollector(self._live).start()
         self._gc_watch.start()
         trim()
         log.info("ready in %.2f s: http://%s, model %s", time.monotonic() - self._started, where, config.served_model_name[0])
