@@ -72,4 +72,4 @@ cdef int completion_entry(CompletionLogprobs *lists, Vocabulary v, const Logprob
                           int32_t top, bint as_ids, Buf *scratch) noexcept nogil
 cdef int completion_put(Buf *out, const CompletionLogprobs *lists) noexcept nogil
 # `[null, {"ID": {"logprob", "rank", "decoded_token"}, ...}, ...]`: row r describes prompt token r + 1.
-cdef int prompt_logprobs_put(Buf *out, Vocabulary v, const LogprobRows *rows, int64_t first_id, int32_t top, bint as_ids, Buf *scratch) noexcept nogil
+cdef int prompt_logprobs_put(Buf *out, Vocabulary v, const LogprobRows *rows, int64_t first_id, int32_t top, Buf *scratch) noexcept nogil

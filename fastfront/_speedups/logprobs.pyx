@@ -192,16 +192,17 @@ cdef int token_text(Vocabulary v, const Context *context, int64_t id, Buf *out) 
         return r
     out.len = start
     buf_init(&joined)
-    for k in range(context.n, 0, -1):           # as many tokens before it as end inside a character
+    r |= buf_put(&joined, s, n)
+    for k in range(context.n, 0, -1):           # as few tokens before it as complete a character, all ending inside it
         t = token_bytes(v, context.ids[k - 1], &m)
         r |= put_lossy(out, <const unsigned char *>t, m, &broken)
         out.len = start
         if not broken:
             break
         r |= prepend(&joined, t, m)
-    r |= buf_put(&joined, s, n)
-    r |= put_lossy(out, <const unsigned char *>joined.data, joined.len, &broken)
-    if broken:
+        r |= put_lossy(out, <const unsigned char *>joined.data, joined.len, &broken)
+        if not broken:
+            break
         out.len = start
     buf_free(&joined)
     return r
@@ -365,7 +366,7 @@ cdef int completion_put(Buf *out, const CompletionLogprobs *lists) noexcept nogi
     return r | lit(out, b"]}")
 
 
-cdef int prompt_logprobs_put(Buf *out, Vocabulary v, const LogprobRows *rows, int64_t first_id, int32_t top, bint as_ids, Buf *scratch) noexcept nogil:
+cdef int prompt_logprobs_put(Buf *out, Vocabulary v, const LogprobRows *rows, int64_t first_id, int32_t top, Buf *scratch) noexcept nogil:
     cdef Context context
     cdef uint32_t row, k, characters
     cdef size_t at
@@ -392,7 +393,7 @@ cdef int prompt_logprobs_put(Buf *out, Vocabulary v, const LogprobRows *rows, in
             rank = k if k else int_at(&rows.ranks, row)
             r |= buf_int(out, rank)
             r |= lit(out, b',"decoded_token":')
-            r |= put_token(out, v, &context, id, as_ids, scratch, &characters)
+            r |= put_token(out, v, &context, id, False, scratch, &characters)
             r |= buf_byte(out, c'}')
         r |= buf_byte(out, c'}')
         context_add(&context, own)

@@ -277,7 +277,7 @@ cdef class Pump(StreamTable):
             return 0
         if not c.stream:
             r |= prompt_logprobs_put(
-                &ch.prompt_logprobs, self.vocabulary, rows, ch.first_prompt_id, c.prompt_top, c.tokens_as_ids, &self.scratch)
+                &ch.prompt_logprobs, self.vocabulary, rows, ch.first_prompt_id, c.prompt_top, &self.scratch)
         if c.echo_logprobs and not c.chat and ch.lists.offsets.len == 0:
             ch.context.n = 0
             r |= completion_first(&ch.lists, self.vocabulary, ch.first_prompt_id, c.tokens_as_ids, &self.scratch)
@@ -678,6 +678,10 @@ cdef class Pump(StreamTable):
                     call.c.stops.text + call.c.stops.offset[p.stop_index], call.c.stops.length[p.stop_index]).decode()
             elif p.reason == REASON_REPETITION:
                 reason = "repetition_detected"
+        if call.c.choices[p.index].prompt_logprobs.len:
+            call.sink.prompt_logprobs(p.index, PyBytes_FromStringAndSize(
+                call.c.choices[p.index].prompt_logprobs.data, call.c.choices[p.index].prompt_logprobs.len))
+            call.c.choices[p.index].prompt_logprobs.len = 0
         made = call.sink.add(
             p.index,
             PyBytes_FromStringAndSize(data, e.n).decode(),

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fastfront.errors import bad_value, unknown_model
+from fastfront.errors import ApiError, bad_value, unknown_model
 from fastfront.openai.bodies import Header
 from fastfront.openai.schema_errors import schema_error
 from fastfront.openai.serving import Serving
@@ -112,3 +112,16 @@ def bad_words_ids(body: Body, serving: Serving) -> list[list[int]] | None:
             f"Too many bad words after tokenization: {len(found)}. The max number is {most}.", "bad_words", words
         )
     return found
+
+
+def put_thinking_budget(body: Body, serving: Serving, sampling: dict[str, object]) -> None:
+    """Tells the engine how many tokens of reasoning there may be, -1 meaning any number. Raises ApiError."""
+    budget = body.get("thinking_token_budget")
+    if budget is None or budget == -1:
+        return
+    if serving.parsers.reasoning is None:
+        raise ApiError(
+            "thinking_token_budget is set but reasoning_config is not configured. Please set --reasoning-parser to use "
+            "thinking_token_budget."
+        )
+    sampling["thinking_token_budget"] = budget

@@ -9,12 +9,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fastfront.errors import ApiError, bad_value
+from fastfront.errors import ApiError
 from fastfront.openai.beams.answers import ChatBeams, beam_sampling
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import (
     bad_words_ids,
     priority_of,
+    put_thinking_budget,
     rank_of,
     request_id,
     require_model,
@@ -26,14 +27,20 @@ from fastfront.openai.chat_sink import ChatSink
 from fastfront.openai.checks import check_chat, refuse_unserved
 from fastfront.openai.fields import ChatBody
 from fastfront.openai.logprobs import FIELDS, NOTHING, LogprobsWanted, chat_logprobs, put_on_wire
-from fastfront.openai.message_errors import message_error
-from fastfront.openai.prompts import encode_prompt, require_output_fits, require_vocabulary, tokens_left
+from fastfront.openai.message_types import checked_messages
+from fastfront.openai.prompts import (
+    encode_prompt,
+    require_output_fits,
+    require_routed_start,
+    require_vocabulary,
+    tokens_left,
+)
 from fastfront.openai.reading import Reading
 from fastfront.openai.sampling import sampling_map
 from fastfront.openai.serving import Serving
 from fastfront.openai.structured import put_structure, structured_map
 from fastfront.openai.tools.choice import Plan
-from fastfront.render.messages import Message, MessageTypeError
+from fastfront.render.messages import Message
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 
 # A request with no other fields than these needs no check of how fields go together.
@@ -41,6 +48,7 @@ _PLAIN = frozenset({
     "messages", "model", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "stream", "stop",
     "seed", "n", "user", "frequency_penalty", "presence_penalty",
 })  # fmt: skip
+_ARGUMENTS = ("messages", "conversation")  # of whoever renders a template, not of a request
 _TEMPLATE_FIELDS = frozenset({"chat_template_kwargs", "documents", "reasoning_effort"})
 _READER: BodyReader[ChatBody] = BodyReader(TypeAdapter(ChatBody), check_chat)
 
@@ -63,13 +71,20 @@ def prepare_chat_fields(fields: Mapping[str, Any], header: Header, serving: Serv
     if fields.get("use_beam_search"):
         prepared.steps = ChatBeams(prepared, reading, fields, serving)
         return prepared
-    return prepared if reading is None else with_chat_sink([prepared], [reading], fields, serving)
+    if reading is None and not fields.get("return_prompt_text"):
+        return prepared
+    return with_chat_sink([prepared], [reading], fields, serving)
 
 
 def with_chat_sink(
-    calls: Sequence[PreparedCall], readings: Sequence[Reading], fields: Mapping[str, Any], serving: Serving
+    calls: Sequence[PreparedCall],
+    readings: Sequence[Reading | None],
+    fields: Mapping[str, Any],
+    serving: Serving,
+    *,
+    shows_prompt: bool = True,
 ) -> PreparedCall:
-    """One call of the prompts of all, whose answers are read."""
+    """One call of the prompts of all, whose answers are read. `shows_prompt`: the answer may hold the (one) prompt's ids."""
     shows_ids = bool(fields.get("return_token_ids"))
     call = dataclasses.replace(
         calls[0],
@@ -77,7 +92,9 @@ def with_chat_sink(
         return_token_ids=shows_ids or serving.parsers.reasoning is not None,
     )
     hides = fields.get("include_reasoning") is False and serving.parsers.reasoning is not None
-    call.sink = ChatSink(call, readings, serving.fingerprint, shows_ids=shows_ids, hides_details=hides)
+    call.sink = ChatSink(
+        call, readings, serving.fingerprint, shows_ids=shows_ids, shows_prompt_ids=shows_ids and shows_prompt, hides_details=hides
+    )
     return call
 
 
@@ -113,6 +130,7 @@ def prepare_reading(
     else:
         sampling, wanted = _sampling(fields, serving, plan, n, max_tokens)
     require_vocabulary(ids, serving)
+    require_routed_start(fields, len(ids))
     role = serving.response_role if get("add_generation_prompt", True) else conversation[-1]["role"]
     stream = bool(get("stream"))
     include_usage, continuous_usage = usage_flags(fields, serving)
@@ -121,7 +139,7 @@ def prepare_reading(
         external_id="chatcmpl-" + request_id(fields, header),
         created=int(time.time()),
         model=serving.model,
-        prompts=[PreparedPrompt(ids, max_tokens)],
+        prompts=[PreparedPrompt(ids, max_tokens, text=text if get("return_prompt_text") else None)],
         sampling=sampling,
         n=n,
         seed=seed_of(fields),
@@ -155,11 +173,8 @@ def _sampling(
     sampling = sampling_map(fields, serving.defaults, serving.stops, n, max_tokens, serving.limits.max_n, serving.vocab_size)
     if (words := bad_words_ids(fields, serving)) is not None:
         sampling["_bad_words_token_ids"] = words
+    put_thinking_budget(fields, serving, sampling)
     wanted = NOTHING if FIELDS.isdisjoint(fields) else chat_logprobs(fields, serving)
-    if plan is not None and wanted.prompt is not None:
-        if fields.get("prompt_logprobs") is not None:
-            raise bad_value("`prompt_logprobs` are not available where tool calls or reasoning are read.", "prompt_logprobs")
-        wanted = wanted._replace(prompt=None)
     if wanted is not NOTHING:
         put_on_wire(wanted, sampling)
     forced = None if plan is None else plan.constraint()
@@ -194,10 +209,10 @@ def render_chat(fields: Mapping[str, Any], serving: Serving) -> tuple[list[Messa
     chat = serving.chat
     tools = get("tools")
     template = chat.template_for(bool(tools), given)
-    try:
-        conversation = chat.conversation(template, fields["messages"], serving.model)
-    except MessageTypeError:
-        raise message_error(fields["messages"]) from None
+    conversation = chat.conversation(template, checked_messages(fields["messages"]), serving.model)
+    for name in _ARGUMENTS:
+        if kwargs and name in kwargs:
+            raise ApiError(f"jinja2.environment.Template.render() got multiple values for keyword argument '{name}'")
     own = None if _TEMPLATE_FIELDS.isdisjoint(fields) else _template_kwargs(fields)
     extra = chat.kwargs(template, own)
     if serving.hides_unused_tools and get("tool_choice") == "none":

@@ -41,7 +41,8 @@ class ChatSink:
     """One answer to a chat request: its body, or its chunks, in which a choice's text comes as its parser settles it.
 
     `readings` has one for each prompt, None where the text is the answer. `shows_ids` says whether the client asked for token
-    ids: the pump must give them in any case where reasoning is counted. `hides_details`: neither ids nor logprobs are shown.
+    ids: the pump must give them in any case where reasoning is counted. `shows_prompt_ids`: the prompt's too; None: as the
+    answer's. `hides_details`: neither ids of the answer nor logprobs are shown.
     """
 
     def __init__(
@@ -51,12 +52,16 @@ class ChatSink:
         fingerprint: str,
         *,
         shows_ids: bool = False,
+        shows_prompt_ids: bool | None = None,
         hides_details: bool = False,
     ) -> None:
         self._stream = prepared.stream
         self._choices = [_Choice(reading) for reading in readings for _ in range(prepared.n)]
         self._counted = any(choice.counter is not None for choice in self._choices)
-        self._prompt_ids = [prompt.token_ids for prompt in prepared.prompts] if shows_ids else None
+        shows_prompt = shows_ids if shows_prompt_ids is None else shows_prompt_ids
+        self._prompt_ids = [prompt.token_ids for prompt in prepared.prompts] if shows_prompt else None
+        self._prompt_text = prepared.prompts[0].text
+        self._prompt_logprobs = b"null"
         self._prompt_tokens = [len(prompt.token_ids) for prompt in prepared.prompts]
         self._n = prepared.n
         self._shows_ids = shows_ids and not hides_details
@@ -107,6 +112,9 @@ class ChatSink:
                 out.append(self._chunk(index, delta, token_ids, logprobs, reason, stop_reason, completion_tokens))
         return b"".join(out)
 
+    def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
+        self._prompt_logprobs = logprobs
+
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
         if not self._stream:
             return self._body(prompt_tokens, completion_tokens)
@@ -133,8 +141,8 @@ class ChatSink:
             usage = self._choice_usage(index, 0)
             ids = b"null" if self._prompt_ids is None else compact(self._prompt_ids[index // self._n])
             out.append(
-                b'%b{"index":%d,"delta":%b,"logprobs":null,"finish_reason":null}],"prompt_token_ids":%b,"prompt_text":null%b}\n\n'
-                % (self._head, index, compact({"role": self._role, "content": ""}), ids, usage)
+                b'%b{"index":%d,"delta":%b,"logprobs":null,"finish_reason":null}],"prompt_token_ids":%b,"prompt_text":%b%b}\n\n'
+                % (self._head, index, compact({"role": self._role, "content": ""}), ids, compact(self._prompt_text), usage)
             )
             if self._echo:
                 out.append(
@@ -190,13 +198,15 @@ class ChatSink:
             "usage": usage,
             "prompt_logprobs": None,
             "prompt_token_ids": None if self._prompt_ids is None else self._prompt_ids[0],
-            "prompt_text": None,
+            "prompt_text": self._prompt_text,
             "kv_transfer_params": None,
             "ec_transfer_params": None,
             "metrics": None,
         }
         choices = b",".join(self._whole(index, choice) for index, choice in enumerate(self._choices))
-        return b"%b%b],%b" % (self._head, choices, compact(after)[1:])
+        name = b'"prompt_logprobs":'
+        end = compact(after)[1:].replace(name + b"null", name + self._prompt_logprobs, 1)
+        return b"%b%b],%b" % (self._head, choices, end)
 
     def _whole(self, index: int, choice: _Choice) -> bytes:
         message = message_object(self._role, self._echo, choice.answer.message(), choice.forced)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic_core import from_json
+
 from fastfront.errors import ApiError, bad_value
+from fastfront.openai.constraints.structural_tag import check_structural_tag
 from fastfront.openai.structured import KINDS, NO_STRUCTURE
 
 _SALT_FORBIDDEN = frozenset("@/\\\x00")
@@ -20,6 +23,9 @@ Body = Mapping[str, Any]
 
 def check_chat(body: Body) -> None:
     """Rules of chat requests that hold whatever the model. Raises ApiError."""
+    messages = body.get("messages", ())
+    if messages is None or isinstance(messages, (int, float)):
+        raise ApiError(f"'{type(messages).__name__}' object is not iterable")
     if body.get("continue_final_message") and body.get("add_generation_prompt"):
         raise ApiError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
     _check_tools(body)
@@ -48,6 +54,10 @@ def check_completion(body: Body) -> None:
 
 
 def _check_common(body: Body) -> None:
+    budget = body.get("thinking_token_budget")
+    if budget is not None and (type(budget) is not int or budget < -1):
+        message = "`thinking_token_budget` must be a non-negative integer or -1 for unlimited."
+        raise bad_value(message, "thinking_token_budget", budget)
     if body.get("stream_options") and not body.get("stream"):
         raise bad_value("Stream options can only be defined when `stream=True`.", "stream_options")
     form = body.get("response_format")
@@ -55,6 +65,8 @@ def _check_common(body: Body) -> None:
         raise bad_value(
             "When response_format type is 'json_schema', the 'json_schema' field must be provided.", "response_format"
         )
+    if isinstance(form, dict) and form.get("type") == "structural_tag":
+        _check_structural_tag(form, "response_format")
     salt = body.get("cache_salt")
     if salt is None:
         return
@@ -77,14 +89,14 @@ def _check_logprobs(body: Body, counted: str) -> None:
             "`echo` with `logprobs` is not supported with beam search because beam search does not compute prompt logprobs.",
             "echo",
         )
-    if isinstance(ids, list):
-        if not ids:
-            raise bad_value("`logprob_token_ids` must not be an empty list.", "logprob_token_ids")
-        if not body.get("logprobs") and (counted == "top_logprobs" or body.get("logprobs") is None):
-            suffix = " to true" if counted == "top_logprobs" else ""
-            raise bad_value(
-                f"when using `logprob_token_ids`, `logprobs` must be set{suffix}.", "logprob_token_ids"
-            )
+    if ids and counted == "logprobs" and body.get("echo") and body.get("max_tokens") == 0:
+        raise bad_value(
+            "`logprob_token_ids` is not supported when `echo=True` and `max_tokens=0` because no output tokens are generated.",
+            "logprob_token_ids",
+        )
+    if ids and not body.get("logprobs") and (counted == "top_logprobs" or body.get("logprobs") is None):
+        suffix = " to true" if counted == "top_logprobs" else ""
+        raise bad_value(f"when using `logprob_token_ids`, `logprobs` must be set{suffix}.", "logprob_token_ids")
     for name in ("prompt_logprobs", counted):
         value = body.get(name)
         if value is not None and not isinstance(value, (int, float)):
@@ -102,15 +114,28 @@ def _check_structured_outputs(body: Body, param: str | None) -> None:
     wanted = body.get("structured_outputs")
     if not isinstance(wanted, dict):
         return
-    if sum(wanted.get(kind) is not None for kind in ("json", "regex", "choice")) > 1:
+    kinds = sum(wanted.get(kind) is not None for kind in ("json", "regex", "choice"))
+    if kinds > 1:
         message = "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice')."
         raise ApiError(message, param=param)
-    form = body.get("response_format")
-    if isinstance(form, dict) and form.get("type") != "text":
-        return                             # which replaces the kind
-    if all(wanted.get(kind) is None for kind in KINDS):
-        full = {**NO_STRUCTURE, **wanted}
+    if kinds and param is None and body.get("tool_choice", "none") not in ("none", "auto", "required"):
+        raise ApiError("You can only either use constraints for structured outputs or tools, not both.")
+    if wanted.get("structural_tag") is not None:
+        _check_structural_tag(wanted["structural_tag"], "structured_outputs")
+    given = [kind for kind in KINDS if wanted.get(kind) is not None]
+    full = {**NO_STRUCTURE, **wanted}
+    if not given:
         raise ApiError(f"You must use one kind of structured outputs constraint but none are specified: {full}")
+    if len(given) > 1:
+        raise ApiError(f"You can only use one kind of structured outputs constraint but multiple are specified: {full}")
+
+
+def _check_structural_tag(tag: object, name: str) -> None:
+    """A tag as an object, or as the text of one. Raises ApiError naming the field."""
+    try:
+        check_structural_tag(from_json(tag, allow_inf_nan=False) if isinstance(tag, str) else tag)
+    except ValueError as error:
+        raise bad_value(f"Invalid {name} structural_tag specification: {error}.", name) from None
 
 
 def _check_tools(body: Body) -> None:
@@ -160,21 +185,12 @@ def _check_named_tool(choice: Body, tools: Any) -> None:
 
 
 def refuse_unserved(body: Body) -> None:
-    """Raises ApiError naming the first field that asks for something this server cannot do yet.
-
-    A field at its default, or one that changes nothing here, is accepted.
-    """
-    for name, value in body.items():
-        neutral = _UNSERVED.get(name)
-        if neutral is not None and value is not False and value not in neutral:
-            raise _unserved(name)
+    """Raises ApiError naming the first field that asks for something this server cannot do."""
     _refuse_removed(body)
-    if body.get("skip_special_tokens") is False and body.get("spaces_between_special_tokens") is False:
-        raise _unserved("spaces_between_special_tokens", " = false")
     for name in ("mm_processor_kwargs", "media_io_kwargs"):
         if body.get(name):
             raise bad_value(f"Per-request {name} are disabled: this server takes no media.", name)
-    if body.get("prompt_embeds"):
+    if body.get("prompt_embeds") not in (None, []):
         raise bad_value("You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds")
     if body.get("suffix") is not None:
         raise bad_value("suffix is not currently supported", "suffix")
@@ -189,22 +205,7 @@ def _refuse_removed(body: Body) -> None:
             raise bad_value(f"`{name}` is no longer supported: use `structured_outputs`.", name)
 
 
-def _unserved(name: str, what: str = "") -> ApiError:
-    return bad_value(f"`{name}`{what} is not supported by this server yet.", name)
-
-
 _REMOVED = (
     "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend",
     "guided_whitespace_pattern",
 )  # fmt: skip
-# Known fields without an implementation, with the values besides false that ask for nothing.
-_UNSERVED: Mapping[str, tuple[object, ...]] = {
-    "logprob_token_ids": (None,),
-    "watermarking": (None,),
-    "thinking_token_budget": (None, -1),
-    "repetition_detection": (None,),
-    "kv_transfer_params": (None, {}),
-    "ec_transfer_params": (None, {}),
-    "return_prompt_text": (None,),
-    "routed_experts_prompt_start": (0,),
-}

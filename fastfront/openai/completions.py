@@ -14,6 +14,7 @@ from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import (
     bad_words_ids,
     priority_of,
+    put_thinking_budget,
     rank_of,
     request_id,
     require_model,
@@ -28,6 +29,7 @@ from fastfront.openai.prompts import (
     encode_prompt,
     require_output_fits,
     require_prompt_fits,
+    require_routed_start,
     require_vocabulary,
     tokens_left,
     truncated,
@@ -86,6 +88,7 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
         if not beams:
             verify_length(max_tokens, min_tokens)
         require_vocabulary(ids, serving)
+        require_routed_start(fields, len(ids))
         shown = "" if not echo or return_token_ids else serving.tokenizer.decode(ids) if text is None else text
         prompts.append(PreparedPrompt(ids, max_tokens, shown))
     stream = bool(get("stream"))
@@ -128,6 +131,7 @@ def _sampling(
     sampling = sampling_map(fields, serving.defaults, serving.stops, n, max_tokens, serving.limits.max_n, serving.vocab_size)
     if (words := bad_words_ids(fields, serving)) is not None:
         sampling["_bad_words_token_ids"] = words
+    put_thinking_budget(fields, serving, sampling)
     wanted = NOTHING if FIELDS.isdisjoint(fields) else completion_logprobs(fields, serving)
     if wanted is not NOTHING:
         put_on_wire(wanted, sampling)
@@ -140,7 +144,7 @@ def _prompts(prompt: Any, serving: Serving) -> list[str | list[int]]:
     if isinstance(prompt, str):
         return [prompt]
     if not prompt:
-        raise ApiError("please provide at least one prompt", param="prompt")
+        raise ApiError("please provide at least one prompt")
     if isinstance(prompt[0], int):
         return [prompt]
     most = serving.limits.max_completion_prompts
@@ -163,6 +167,6 @@ def _encode(
     if isinstance(item, str):
         return encode_prompt(item, get("add_special_tokens", True), requested, serving, truncate, side), item
     if truncate is not None:
-        item = truncated(item, truncate, side, serving.max_model_len - requested)
+        item = truncated(item, truncate, side, serving.max_model_len, requested)
     require_prompt_fits(len(item), requested, serving.max_model_len)
     return item, None

@@ -7,11 +7,30 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from typing_extensions import TypedDict
 
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 TokenId = Annotated[int, Field(ge=0)]
+
+
+def _no_text(value: object) -> object:
+    """Texts are refused before they are read as numbers; `fastfront.openai.checks` says so in better words."""
+    if isinstance(value, str):
+        raise ValueError("a text is no number here")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_no_text)]
+
+
+def _budget(value: object) -> object:
+    if value is not None and (type(value) is not int or value < -1):
+        raise ValueError("no budget")
+    return value
+
+
+TokenBudget = Annotated[int | None, BeforeValidator(_budget)]
 
 
 class StreamOptions(TypedDict, total=False):
@@ -38,9 +57,15 @@ class StructuralTag(TypedDict):
     format: Any
 
 
+class Structure(TypedDict, total=False):
+    begin: Required[str]
+    schema: dict[str, Any] | None
+    end: Required[str]
+
+
 class LegacyStructuralTag(TypedDict):
     type: Literal["structural_tag"]
-    structures: list[dict[str, Any]]
+    structures: list[Structure]
     triggers: list[str]
 
 
@@ -54,6 +79,12 @@ class StructuredOutputs(TypedDict, total=False):
     disable_additional_properties: bool
     whitespace_pattern: str | None
     structural_tag: str | None
+
+
+class RepetitionDetection(TypedDict, total=False):
+    max_pattern_size: int
+    min_pattern_size: int
+    min_count: int
 
 
 class GenerationFields(TypedDict, total=False):
@@ -87,12 +118,12 @@ class GenerationFields(TypedDict, total=False):
     spaces_between_special_tokens: bool
     truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=2**63 - 1)] | None
     truncation_side: Literal["left", "right"] | None
-    prompt_logprobs: int | None
+    prompt_logprobs: Count | None
     logprob_token_ids: list[int] | None
     allowed_token_ids: list[int] | None
     bad_words: list[str]
-    thinking_token_budget: int | None
-    repetition_detection: dict[str, Any] | None
+    thinking_token_budget: TokenBudget
+    repetition_detection: RepetitionDetection | None
     structured_outputs: StructuredOutputs | None
     add_special_tokens: bool
     priority: Int64
@@ -143,10 +174,10 @@ class NamedToolChoice(TypedDict, total=False):
 class ChatBody(GenerationFields, total=False):
     """A chat completion request."""
 
-    # Messages are looked at one by one while they are converted; here they are only known to be objects.
-    messages: Required[list[dict[str, Any]]]
+    # Looked at one by one later on (fastfront.openai.message_types): most need hardly a look.
+    messages: Required[list[Any]]
     logprobs: bool | None
-    top_logprobs: int | None
+    top_logprobs: Count | None
     max_completion_tokens: int | None
     n: int | None
     tools: list[Tool] | None
@@ -163,6 +194,9 @@ class ChatBody(GenerationFields, total=False):
     media_io_kwargs: dict[str, dict[str, Any]] | None
     mm_processor_kwargs: dict[str, Any] | None
     return_prompt_text: bool | None
+    return_token_offsets: bool | None
+    mm_payload: Literal["tensors", "none"]
+    return_mm_kwargs: bool | None
 
 
 class CompletionBody(GenerationFields, total=False):
@@ -171,6 +205,9 @@ class CompletionBody(GenerationFields, total=False):
     prompt: list[TokenId] | list[list[TokenId]] | str | list[str] | None
     prompt_embeds: str | list[str] | None
     echo: bool | None
-    logprobs: int | None
+    logprobs: Count | None
     n: int
     suffix: str | None
+    return_token_offsets: bool | None
+    mm_payload: Literal["tensors", "none"]
+    return_mm_kwargs: bool | None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fastfront.errors import ApiError, bad_value
 from fastfront.openai.serving import Serving
@@ -20,10 +21,16 @@ def require_output_fits(requested: int, param: str, max_model_len: int) -> None:
 
 
 def require_prompt_fits(length: int, requested: int, max_model_len: int) -> None:
-    """Raises ApiError unless prompt and the tokens asked for (0 if none were) fit into the model's length."""
-    if length <= max_model_len - requested:
+    """Raises ApiError unless prompt and the tokens asked for (0 if none were) fit into the model's length.
+
+    To ask for as many tokens as the model's length means: for what is left.
+    """
+    if length <= max_model_len - requested or (requested == max_model_len and length < max_model_len):
         return
     limit = f"This model's maximum context length is {max_model_len} tokens."
+    if length == max_model_len:
+        message = f"{limit} However, your prompt contains {length} input tokens, so that no output token fits."
+        raise bad_value(message, "max_tokens", length)
     if length > max_model_len or requested <= 0:
         raise bad_value(
             f"{limit} However, your prompt contains {length} input tokens, which exceeds this limit even without any "
@@ -45,7 +52,7 @@ def encode_prompt(
 ) -> list[int]:
     """Token ids of a text prompt that fits. A text that cannot fit, whatever its tokens, is not tokenized at all."""
     tokenizer = serving.tokenizer
-    room = serving.max_model_len - requested
+    room = serving.max_model_len - requested if requested < serving.max_model_len else serving.max_model_len
     if truncate is None and len(text) > room and len(text) > room * tokenizer.max_chars_per_token:
         most = room * tokenizer.max_chars_per_token
         raise bad_value(
@@ -59,27 +66,34 @@ def encode_prompt(
     ids = tokenizer.encode(text, True) if add_special_tokens else serving.segments.encode(text)
     if truncate is not None:
         kept = (tokenizer.prefix_ids, tokenizer.suffix_ids) if add_special_tokens else ([], [])
-        ids = truncated(ids, truncate, side, room, *kept)
+        ids = truncated(ids, truncate, side, serving.max_model_len, requested, *kept)
     if len(ids) > room:
         require_prompt_fits(len(ids), requested, serving.max_model_len)
     return ids
 
 
 def truncated(
-    ids: list[int], wanted: int, side: str | None, room: int, head: Sequence[int] = (), tail: Sequence[int] = ()
+    ids: list[int],
+    wanted: int,
+    side: str | None,
+    max_model_len: int,
+    requested: int,
+    head: Sequence[int] = (),
+    tail: Sequence[int] = (),
 ) -> list[int]:
-    """At most `wanted` ids (-1: as many as there is room for), from the end unless the side is "right".
+    """At most `wanted` ids (-1: as many as leave room for `requested` more), from the end unless the side is "right".
 
-    What stands around the text, `head` and `tail`, is kept. Raises ApiError for more than there is room for.
+    What stands around the text, `head` and `tail`, is kept. Raises ApiError for more than the model's length.
     """
-    if wanted > room:
+    if wanted > max_model_len:
         raise bad_value(
-            f"truncate_prompt_tokens={wanted} cannot be greater than max_model_len - max_tokens = {room}. "
+            f"truncate_prompt_tokens={wanted} cannot be greater than max_model_len = {max_model_len}. "
             "Please request a smaller truncation size.",
             "truncate_prompt_tokens",
             wanted,
         )
-    wanted = room if wanted < 0 else wanted
+    if wanted < 0:
+        wanted = max_model_len - requested if requested < max_model_len else max_model_len
     if len(ids) <= wanted:
         return ids
     inner = ids[len(head) : len(ids) - len(tail)]
@@ -97,6 +111,14 @@ def require_vocabulary(ids: list[int], serving: Serving) -> None:
         raise ApiError(f"Token id {largest} is out of vocabulary")
     if min(ids) < 0:
         raise ApiError(f"Token id {min(ids)} is out of vocabulary")
+
+
+def require_routed_start(fields: Mapping[str, Any], length: int) -> None:
+    """Raises ApiError if `routed_experts_prompt_start` lies behind the prompt."""
+    start = fields.get("routed_experts_prompt_start", 0)
+    if start > length:
+        message = f"routed_experts_prompt_start must be between 0 and the prompt length ({length}), got {start}."
+        raise bad_value(message, "routed_experts_prompt_start", start)
 
 
 def tokens_left(requested: int | None, length: int, serving: Serving) -> int:

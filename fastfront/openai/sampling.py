@@ -235,8 +235,32 @@ def _rare(body: Body, bias: dict[int, float] | None, vocab_size: int, out: dict[
         out["allowed_token_ids"] = allowed
     if min_tokens := body.get("min_tokens"):
         out["min_tokens"] = min_tokens
-    if extra := body.get("vllm_xargs"):
-        out["extra_args"] = _extra_args(extra)
+    extra = _extra_args(body.get("vllm_xargs") or {})
+    for name in _TRANSFERS:
+        if params := body.get(name):
+            extra[name] = params
+    if extra:
+        out["extra_args"] = extra
+    if (detection := body.get("repetition_detection")) is not None:
+        out["repetition_detection"] = _repetition(detection)
+    for name in ("watermarking", "routed_experts_prompt_start"):
+        if value := body.get(name):
+            out[name] = value
+
+
+def _repetition(detection: Mapping[str, int]) -> dict[str, int]:
+    most, least, count = (detection.get(name, 0) for name in ("max_pattern_size", "min_pattern_size", "min_count"))
+    if most < 0 or least < 0 or least > most:
+        raise ApiError(
+            "max_pattern_size, min_pattern_size must be >=0, with min_pattern_size <= max_pattern_size. Set both to 0 to disable "
+            "repetitive pattern detection."
+        )
+    if most > 0 and count < 2:
+        raise ApiError(
+            "min_count must be >= 2 to detect repetitive patterns in engine output. If you do not wish to detect repetitive "
+            "patterns, set max_pattern_size to 0."
+        )
+    return {"max_pattern_size": most, "min_pattern_size": least, "min_count": count}
 
 
 def _require_vocabulary(ids: list[int], name: str, vocab_size: int) -> None:
@@ -250,12 +274,16 @@ def _require_vocabulary(ids: list[int], name: str, vocab_size: int) -> None:
 
 
 def _extra_args(extra: Mapping[str, Any]) -> dict[str, Any]:
-    for name, value in extra.items():
+    for value in extra.values():
         for item in value if isinstance(value, list) else (value,):
             if isinstance(item, int) and not -(2**63) <= item < 2**64:
-                raise bad_value(f"vllm_xargs.{name} must fit into 64 bits, got {item}.", "vllm_xargs")
+                raise bad_value("extra_args integers must be between -2**63 and 2**64 - 1.", "extra_args")
     return dict(extra)
 
 
 _FIELDS = frozenset(_NEUTRAL)
-_RARE = frozenset({"logit_bias", "stop_token_ids", "allowed_token_ids", "min_tokens", "vllm_xargs"})
+_TRANSFERS = ("kv_transfer_params", "ec_transfer_params")
+_RARE = frozenset({
+    "logit_bias", "stop_token_ids", "allowed_token_ids", "min_tokens", "vllm_xargs", "repetition_detection", "watermarking",
+    "routed_experts_prompt_start", *_TRANSFERS,
+})  # fmt: skip

@@ -11,8 +11,17 @@ from fastfront.errors import ApiError
 _MAX_SHOWN = 10
 _MAX_INPUT_CHARS = 200
 _MAX_LINE_CHARS = 1000
-# Steps of a location that name a member of a union or a wrapper, not a field of the body.
-_INTERNAL = re.compile(r"[A-Z]|(str|int|float|bool|none|constrained-.*|nullable.*|function-.*|.*[\[(].*)\Z")
+_CUT = "...[truncated]"
+# Steps of a location that name a wrapper or a member of a union, not a field of the body: words of pydantic's, and those of
+# the types here that have no public name.
+_BRACKETS = re.compile(r"[\[\]{}()]")
+_INTERNAL = frozenset({
+    "function-wrap", "function-after", "function-before", "function-plain", "json-or-python", "lax-or-strict", "chain", "default",
+    "nullable", "tagged-union", "union", "call", "arguments", "is-instance", "is-subclass", "callable", "str", "int", "float",
+    "bool", "bytes", "bytearray", "list", "tuple", "dict", "set", "frozenset", "complex", "none", "nonetype", "constrained-int",
+    "constrained-float", "constrained-str", "responseformat", "structuraltag", "legacystructuraltag", "namedtoolchoice",
+    "textprompt", "chatprompt",
+})  # fmt: skip
 
 ErrorDetails = Mapping[str, Any]
 
@@ -33,13 +42,20 @@ def schema_error(details: Iterable[ErrorDetails]) -> ApiError:
         }
         if ctx := item.get("ctx"):
             shown["ctx"] = {key: str(value) if isinstance(value, Exception) else value for key, value in ctx.items()}
-        lines.append("  " + repr(shown)[:_MAX_LINE_CHARS])
+        line = repr(shown)
+        lines.append("  " + (line if len(line) <= _MAX_LINE_CHARS else line[:_MAX_LINE_CHARS] + _CUT))
+    if len(found) > _MAX_SHOWN:
+        lines.append(f"  ...and {len(found) - _MAX_SHOWN} more errors")
     return ApiError("\n".join(lines), kind="Bad Request", param=location(found[0]["loc"]) if found else None)
 
 
 def location(loc: Iterable[int | str]) -> str:
     """The dotted path of an error, beginning `body`."""
-    return ".".join(["body", *(str(step) for step in loc if isinstance(step, int) or not _INTERNAL.match(step))])
+    return ".".join(["body", *(str(step) for step in loc if not _is_internal(step))])
+
+
+def _is_internal(step: int | str) -> bool:
+    return isinstance(step, str) and (step.lower() in _INTERNAL or _BRACKETS.search(step) is not None)
 
 
 def not_json(position: int | None, reason: str) -> ApiError:
@@ -72,4 +88,4 @@ def _summary(value: object) -> str:
         text = str(value)
     except ValueError:  # an integer too long to be written
         return "<huge number>"
-    return text if len(text) <= _MAX_INPUT_CHARS else text[:_MAX_INPUT_CHARS] + "..."
+    return text if len(text) <= _MAX_INPUT_CHARS else text[:_MAX_INPUT_CHARS] + _CUT

@@ -34,23 +34,24 @@ Body = Mapping[str, Any]
 def wanted_structure(body: Body) -> dict[str, Any] | None:
     """What a request asks for, in the form of `structured_outputs`; None for nothing.
 
-    A response format replaces the kind of constraint; options stay.
+    A response format comes on top: with another kind of constraint beside it there is one too many.
     """
     wanted = body.get("structured_outputs")
     form = body.get("response_format")
     if form is None or form["type"] == "text":
         return None if wanted is None else dict(wanted)
-    options = {name: value for name, value in (wanted or {}).items() if name not in KINDS}
     if form["type"] == "json_object":
-        return {**options, "json_object": True}
-    if form["type"] == "json_schema":
-        return {**options, "json": form["json_schema"].get("schema")}
-    return {**options, "structural_tag": json.dumps(form, ensure_ascii=False)}
+        kind: dict[str, Any] = {"json_object": True}
+    elif form["type"] == "json_schema":
+        kind = {"json": form["json_schema"].get("schema")}
+    else:
+        kind = {"structural_tag": json.dumps(form, ensure_ascii=False)}
+    return {**(wanted or {}), **kind}
 
 
 def put_structure(body: Body, options: StructuredOptions, sampling: dict[str, object]) -> None:
     """Puts what a request asks for into its sampling map. Raises ApiError."""
-    if not FIELDS.isdisjoint(body) and (wanted := wanted_structure(body)) is not None:
+    if not FIELDS.isdisjoint(body) and (wanted := wanted_structure(body)) is not None and wanted.get("regex") != "":
         sampling["structured_outputs"] = structured_map(wanted, options)
 
 

@@ -4,65 +4,90 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Required
+from typing import Annotated, Any, Required, TypeAlias
 
 from pydantic import Field, TypeAdapter
+from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from fastfront.errors import ApiError
+from fastfront.errors import ApiError, bad_value
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import require_model
 from fastfront.openai.chat import render_chat
 from fastfront.openai.fields import Tool
-from fastfront.openai.schema_errors import schema_error
+from fastfront.openai.message_types import ChatMessage
 from fastfront.openai.serving import Serving
 
 
-class TokenizeBody(TypedDict, total=False):
-    """A text (`prompt`) or a chat (`messages`)."""
+class TextPrompt(TypedDict, total=False):
+    """A text."""
+
+    __pydantic_config__ = {"extra": "allow"}  # type: ignore[misc]  # noqa: RUF012
 
     model: str | None
-    prompt: str
-    messages: list[dict[str, Any]]
+    prompt: Required[str]
     add_special_tokens: bool
     return_token_strs: bool | None
+
+
+class ChatPrompt(TypedDict, total=False):
+    """A chat."""
+
+    __pydantic_config__ = {"extra": "allow"}  # type: ignore[misc]  # noqa: RUF012
+
+    model: str | None
+    messages: Required[list[ChatMessage]]
     add_generation_prompt: bool
+    return_token_strs: bool | None
     continue_final_message: bool
+    add_special_tokens: bool
     chat_template: str | None
     chat_template_kwargs: dict[str, Any] | None
+    media_io_kwargs: dict[str, dict[str, Any]] | None
+    mm_processor_kwargs: dict[str, Any] | None
     tools: list[Tool] | None
+
+
+TokenizeBody: TypeAlias = TextPrompt | ChatPrompt
 
 
 class DetokenizeBody(TypedDict, total=False):
     """Tokens of a text."""
 
     model: str | None
-    tokens: Required[list[Annotated[int, Field(ge=0)]]]
+    tokens: Required[list[Annotated[int, Field(ge=0, le=2**63 - 1)]]]
 
 
 def _no_check(_: Mapping[str, Any]) -> None:
     pass
 
 
-_TOKENIZE: BodyReader[TokenizeBody] = BodyReader(TypeAdapter(TokenizeBody), _no_check)
+def check_tokenize(body: Mapping[str, Any]) -> None:
+    """Raises ApiError for fields that exclude each other, and for those of media."""
+    if body.get("continue_final_message") and body.get("add_generation_prompt"):
+        raise ApiError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+
+
+_TOKENIZE: BodyReader[TokenizeBody] = BodyReader(TypeAdapter(TokenizeBody), check_tokenize)
 _DETOKENIZE: BodyReader[DetokenizeBody] = BodyReader(TypeAdapter(DetokenizeBody), _no_check)
 
 
 def tokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:
     """The tokens of a text or of a chat; no limit of length applies. Raises ApiError."""
     require_json(header)
-    fields = _TOKENIZE.read(body)
-    if "prompt" not in fields and "messages" not in fields:
-        missing = {"type": "missing", "msg": "Field required", "input": fields}
-        raise schema_error([{**missing, "loc": ("prompt",)}, {**missing, "loc": ("messages",)}])
+    fields: Mapping[str, Any] = _TOKENIZE.read(body)
     require_model(fields, serving)
     tokenizer = serving.tokenizer
-    if "prompt" in fields:
+    for name in ("mm_processor_kwargs", "media_io_kwargs"):
+        if fields.get(name):
+            raise bad_value(f"Per-request {name} are disabled: this server takes no media.", name)
+    if not isinstance(fields.get("messages"), list):
         ids = tokenizer.encode(fields["prompt"], fields.get("add_special_tokens", True))
     else:
-        if fields.get("continue_final_message") and fields.get("add_generation_prompt"):
-            raise ApiError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
-        ids = tokenizer.encode(render_chat(fields, serving)[1], fields.get("add_special_tokens", False))
+        check_tokenize(fields)
+        # What was read holds lists that are not read yet: the chat's renderer looks at the messages as they came.
+        chat = {**fields, "messages": from_json(body)["messages"]}
+        ids = tokenizer.encode(render_chat(chat, serving)[1], fields.get("add_special_tokens", False))
     strings = tokenizer.tokens(ids) if fields.get("return_token_strs") else None
     return _compact(
         {"count": len(ids), "max_model_len": serving.max_model_len, "tokens": ids, "token_strs": strings}
@@ -75,6 +100,8 @@ def detokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:
     fields = _DETOKENIZE.read(body)
     require_model(fields, serving)
     ids = fields["tokens"]
+    if ids and max(ids) >= 2**32:
+        raise ApiError("out of range integral type conversion attempted")
     known = serving.tokenizer.max_token_id
     return _compact({"prompt": serving.tokenizer.decode([token for token in ids if token <= known])})
 

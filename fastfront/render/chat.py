@@ -77,7 +77,7 @@ class ChatRenderer:
         return template
 
     def conversation(self, template: ChatTemplate, messages: list[Message], model: str) -> list[Message]:
-        """The messages in the form the template reads. Raises MessageTypeError or ApiError."""
+        """The messages, which have the shapes of chat messages, in the form the template reads. Raises ApiError."""
         conversation = conversation_of(messages, template.content_format == "openai", model)
         return conversation if template.has_developer else merge_developer(conversation)
 

@@ -18,15 +18,11 @@ _BILLING_HEADER = "x-anthropic-billing-header"
 Message = dict[str, Any]
 
 
-class MessageTypeError(Exception):
-    """A message whose role or content has a wrong type; the caller says so in the schema's words."""
-
-
 def conversation_of(messages: list[Message], as_parts: bool, model: str) -> list[Message]:
     """The messages with only the fields templates know; text as one string, or as a list of parts (`as_parts`).
 
-    Plain messages are handed on as they are, not copied: the caller gives them away.
-    Raises MessageTypeError, or ApiError naming `model` for content it cannot take.
+    The messages have the shapes of chat messages. Plain ones are handed on as they are, not copied: the caller gives them away.
+    Raises ApiError naming `model` for content it cannot take.
     """
     if as_parts:
         return [_converted(message, True, model) for message in messages]
@@ -62,20 +58,8 @@ def _as_parts(content: Any) -> list[Message]:
 
 
 def _converted(message: Message, as_parts: bool, model: str) -> Message:
-    role = message.get("role")
-    if type(role) is not str:
-        raise MessageTypeError
-    content = message.get("content")
-    if content is None:
-        if "content" in message and role not in ("assistant", "function"):
-            raise MessageTypeError
-        parts: list[Any] = []
-    elif type(content) is str:
-        parts = [content]
-    elif type(content) is list:
-        parts = content
-    else:
-        raise MessageTypeError
+    role, content = message["role"], message.get("content")
+    parts: list[Any] = [] if content is None else content if isinstance(content, list) else [content]
     pieces = [piece for part in parts if (piece := _part(part, as_parts, model))]
     if role == "system":
         pieces = _without_billing_header(pieces)
@@ -99,11 +83,8 @@ def _converted(message: Message, as_parts: bool, model: str) -> Message:
 
 def _assistant_fields(message: Message, out: Message) -> None:
     calls = message.get("tool_calls")
-    if calls is not None:
-        if type(calls) is not list:
-            raise MessageTypeError
-        if calls:
-            out["tool_calls"] = [_tool_call(call) for call in calls]
+    if calls:
+        out["tool_calls"] = [_tool_call(call) for call in calls]
     reasoning = message.get("reasoning")
     if reasoning is None:
         reasoning = message.get("reasoning_content")
@@ -131,22 +112,27 @@ def _part(part: Any, as_parts: bool, model: str) -> Any:
     """One part as text or as a dict; something false for a part without text."""
     if type(part) is str:
         return {"type": "text", "text": part} if as_parts else part
-    if not isinstance(part, dict):
-        raise MessageTypeError
     kind = part.get("type")
-    if kind is None:  # the type may be left out where the content says it
-        kind = next((key for key in ("text", "refusal", *_MEDIA_PARTS) if key in part), None)
+    if kind is None:
+        kind = next((key for key in sorted(_MEDIA_PARTS) if key in part), None)
+        if kind is None:
+            raise bad_value("Missing 'type' field in multimodal part.", "type")
     if isinstance(kind, str) and kind in _TEXT_PARTS:
         text = part.get(kind if kind in ("refusal", "thinking") else "text")
+        if text is None:
+            return None
         if not isinstance(text, str):
             raise ApiError(f"A content part of type {kind!r} must have its text as a string.")
         if not as_parts:
             return text
         extra = {key: value for key, value in part.items() if key not in _PART_FIELDS}
         return {"type": "text", "text": text, **extra}
+    if kind == "tool_reference":
+        return {"type": kind, "name": part.get("name")} if as_parts else part.get("name")
     if isinstance(kind, str) and kind in _MEDIA_PARTS:
         raise ApiError(f"{model} is not a multimodal model")
-    raise ApiError(f"Unsupported chat content part type: {kind!r}. Supported types: {', '.join(sorted(_TEXT_PARTS))}.")
+    supported = ", ".join(sorted(_TEXT_PARTS))
+    raise bad_value(f"Unsupported chat content part type: {kind!r}. Supported types: {supported}.", "type", kind)
 
 
 def _without_billing_header(pieces: list[Any]) -> list[Any]:

@@ -14,12 +14,14 @@ class PreparedPrompt:
     """One prompt of a call.
 
     `token_ids` are within the vocabulary and shorter than max_model_len; `max_tokens` is already cut to what fits behind them.
-    `echo_text` is what is sent before the first generated text ("" without echo).
+    `echo_text` is what is sent before the first generated text ("" without echo); `text` is a chat's prompt where the answer
+    shows it.
     """
 
     token_ids: list[int]
     max_tokens: int
     echo_text: str = ""
+    text: str | None = None
 
 
 class Steps(Protocol):

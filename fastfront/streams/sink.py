@@ -30,6 +30,10 @@ class Sink(Protocol):
         """
         ...
 
+    def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
+        """The prompt's logprobs as a JSON array, before the first piece of choice `index`. Of requests that want them."""
+        ...
+
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
         """All choices have finished: the last bytes of a stream, or the whole body."""
         ...

@@ -25,7 +25,9 @@ def test_each_conversation_is_a_prompt(serving: Serving) -> None:
     [
         ({"stream": True}, "stream"),
         ({"n": 2}, "n"),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"use_beam_search": True}, "use_beam_search"),
+        ({"tools": []}, "tools"),
+        ({"ignore_eos": "x"}, None),
         ({"messages": []}, "body.messages"),
         ({"messages": USER}, "body.messages.0"),
         ({"messages": [USER] * 1025}, "messages"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from fastfront.config import Limits
 from fastfront.openai.serving import Serving, build_serving
-from tests.unit.support import MAX_MODEL_LEN, USER, chat, config_of, make_folder, refusal, write
+from tests.unit.support import MAX_MODEL_LEN, USER, VOCAB_SIZE, chat, config_of, make_folder, refusal, write
 
 PROMPT = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 PROMPT_LEN = len("user\nHi\nassistant\n") + 3  # bytes and special tokens
@@ -124,7 +125,7 @@ def test_truncation_keeps_the_end_or_the_beginning(serving: Serving) -> None:
     assert text_of(serving, {"truncate_prompt_tokens": 3, "truncation_side": "right"}) == "<|im_start|>us"
     assert len(chat(serving, {"truncate_prompt_tokens": -1, "max_tokens": MAX_MODEL_LEN - 5}).prompts[0].token_ids) == 5
     assert "empty" in refusal(chat, serving, {"truncate_prompt_tokens": 0}).message
-    assert refusal(chat, serving, {"truncate_prompt_tokens": MAX_MODEL_LEN, "max_tokens": 1}).param == "truncate_prompt_tokens"
+    assert refusal(chat, serving, {"truncate_prompt_tokens": MAX_MODEL_LEN + 1}).param == "truncate_prompt_tokens"
     assert refusal(chat, serving, {"truncate_prompt_tokens": -2}).param == "body.truncate_prompt_tokens"
 
 
@@ -311,11 +312,6 @@ def test_tools_that_cannot_be_called(serving: Serving, fields: dict[str, Any], p
 @pytest.mark.parametrize(
     "fields",
     [
-        {"thinking_token_budget": 5},
-        {"repetition_detection": {"max_pattern_size": 3}},
-        {"kv_transfer_params": {"a": 1}},
-        {"watermarking": True},
-        {"return_prompt_text": True},
         {"best_of": 2},
         {"guided_json": {"type": "object"}},
         {"mm_processor_kwargs": {"a": 1}},
@@ -349,8 +345,17 @@ def test_the_same_fields_asking_for_nothing_are_accepted(serving: Serving, field
         ({"top_logprobs": "x"}, "top_logprobs"),
         ({"prompt_logprobs": -5}, "prompt_logprobs"),
         ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
-        ({"logprob_token_ids": []}, "logprob_token_ids"),
         ({"logprob_token_ids": [1]}, "logprob_token_ids"),
+        ({"logprob_token_ids": [1] * 129, "logprobs": True}, "logprob_token_ids"),
+        ({"logprob_token_ids": [VOCAB_SIZE], "logprobs": True}, "logprob_token_ids"),
+        ({"top_logprobs": "1", "logprobs": True}, "top_logprobs"),
+        ({"thinking_token_budget": -2}, "thinking_token_budget"),
+        ({"thinking_token_budget": 5.0}, "thinking_token_budget"),
+        ({"thinking_token_budget": 5}, None),
+        ({"repetition_detection": {"max_pattern_size": 3}}, None),
+        ({"repetition_detection": {"min_pattern_size": 3}}, None),
+        ({"routed_experts_prompt_start": 5000}, "routed_experts_prompt_start"),
+        ({"chat_template_kwargs": {"messages": []}}, None),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"structured_outputs": {"json": {}, "regex": "a"}}, None),
         ({"structured_outputs": {}}, None),
@@ -359,6 +364,31 @@ def test_the_same_fields_asking_for_nothing_are_accepted(serving: Serving, field
 def test_rules_between_fields(serving: Serving, fields: dict[str, Any], param: str | None) -> None:
     error = refusal(chat, serving, fields)
     assert (error.status, error.kind, error.param) == (400, "BadRequestError", param)
+
+
+def test_fields_that_only_an_engine_acts_on_reach_it(serving: Serving) -> None:
+    detection = {"max_pattern_size": 3, "min_count": 2}
+    fields = {
+        "repetition_detection": detection, "watermarking": True, "routed_experts_prompt_start": 1, "kv_transfer_params": {"a": 1},
+        "ec_transfer_params": {"b": 2}, "vllm_xargs": {"c": 3}, "logprobs": True, "top_logprobs": 2, "logprob_token_ids": [5, 6],
+    }  # fmt: skip
+    call = chat(serving, fields)
+    sampling = call.sampling
+    assert sampling["repetition_detection"] == {**detection, "min_pattern_size": 0}
+    assert sampling["extra_args"] == {"c": 3, "kv_transfer_params": {"a": 1}, "ec_transfer_params": {"b": 2}}
+    assert (sampling["watermarking"], sampling["routed_experts_prompt_start"]) == (True, 1)
+    assert (sampling["logprob_token_ids"], "logprobs" in sampling, call.logprobs) == ([5, 6], False, -1)
+
+
+def test_the_prompts_text_is_shown_if_asked_for(serving: Serving) -> None:
+    assert chat(serving, {"return_prompt_text": False}).sink is None
+    call = chat(serving, {"return_prompt_text": True})
+    assert call.prompts[0].text == serving.tokenizer.decode(call.prompts[0].token_ids)
+    assert call.sink is not None
+    call.sink.add(0, "a", b"", b"", "stop", None, 1)
+    body = json.loads(call.sink.end(3, 1))
+    assert body["prompt_text"] == call.prompts[0].text
+    assert body["choices"][0]["message"]["content"] == "a"
 
 
 def test_parallel_requests_do_not_disturb_each_other(serving: Serving) -> None:

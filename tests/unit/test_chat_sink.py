@@ -146,10 +146,13 @@ def test_tools_that_may_not_be_called_can_be_hidden(reader: Serving) -> None:
     assert "'f'" not in prompt(dataclasses.replace(reader, hides_unused_tools=True))
 
 
-def test_prompt_logprobs_are_refused(reader: Serving) -> None:
-    with pytest.raises(ApiError, match="prompt_logprobs"):
-        prepare(reader, prompt_logprobs=1)
-    assert prepare(reader, echo=True).prompt_logprobs is None
+def test_prompt_logprobs_come_with_whole_answers(reader: Serving) -> None:
+    call = prepare(reader, prompt_logprobs=1)
+    assert (call.prompt_logprobs, call.sampling["prompt_logprobs"]) == (1, 1)
+    assert call.sink is not None
+    call.sink.prompt_logprobs(0, b'[null,{"5":{}}]')
+    call.sink.add(0, "a", b"", b"", "stop", None, 1)
+    assert json.loads(call.sink.end(3, 1))["prompt_logprobs"] == [None, {"5": {}}]
 
 
 def test_messages_of_a_wrong_shape_are_refused(reader: Serving) -> None:

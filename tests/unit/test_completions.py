@@ -31,7 +31,7 @@ def test_every_form_of_prompt(serving: Serving) -> None:
 EMPTY: list[tuple[Any, str | None]] = [
     (None, "prompt"),
     ("", "prompt"),
-    ([], "prompt"),
+    ([], None),
     ([""], None),
     ([[]], None),
     (["a", ""], None),

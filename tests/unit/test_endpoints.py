@@ -43,8 +43,9 @@ def test_a_chat_has_the_tokens_it_would_be_answered_with(serving: Serving) -> No
     [
         ({}, 400, "body.prompt"),
         ({"prompt": 5}, 400, "body.prompt"),
-        ({"messages": "x"}, 400, "body.messages"),
-        ({"messages": [{"role": 1}]}, 400, "body.messages.0.role"),
+        ({"messages": "x"}, 400, "body.prompt"),
+        ({"messages": [{"role": 1}]}, 400, "body.prompt"),
+        ({"messages": USER, "mm_processor_kwargs": {"a": 1}}, 400, "mm_processor_kwargs"),
         ({"messages": []}, 400, None),
         ({"messages": USER, "chat_template": "x"}, 400, None),
         ({"messages": USER, "continue_final_message": True, "add_generation_prompt": True}, 400, None),
@@ -67,7 +68,9 @@ def test_ids_to_text(serving: Serving) -> None:
     ids = tokenize(serving, {"prompt": "<|im_start|>né"})["tokens"]
     assert detokenize(serving, {"tokens": ids}) == {"prompt": "<|im_start|>né"}
     assert detokenize(serving, {"tokens": []}) == {"prompt": ""}
-    assert detokenize(serving, {"tokens": [99999999, *ids, 2**70]}) == {"prompt": "<|im_start|>né"}
+    assert detokenize(serving, {"tokens": [99999999, *ids]}) == {"prompt": "<|im_start|>né"}
+    assert refusal(detokenize, serving, {"tokens": [2**32]}).status == 400
+    assert refusal(detokenize, serving, {"tokens": [2**70]}).param == "body.tokens.0"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from fastfront.errors import ApiError
-from fastfront.render.messages import MessageTypeError, conversation_of, merge_developer
+from fastfront.openai.message_types import checked_messages
+from fastfront.render.messages import conversation_of, merge_developer
 
 TEXT = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
 FUNCTION = {"name": "f", "arguments": '{"x": 1}'}
@@ -14,7 +15,6 @@ AS_STRING: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"role": "user", "content": "a"}, {"role": "user", "content": "a"}),
     ({"role": "user", "content": TEXT}, {"role": "user", "content": "a\nb"}),
     ({"role": "user", "content": ["a", "", "b"]}, {"role": "user", "content": "a\nb"}),
-    ({"role": "user", "content": [{"text": "a"}]}, {"role": "user", "content": "a"}),
     ({"role": "user"}, {"role": "user", "content": ""}),
     ({"role": "user", "content": []}, {"role": "user", "content": ""}),
     ({"role": "alien", "content": "a", "id": 5}, {"role": "alien", "content": "a"}),
@@ -86,20 +86,60 @@ def test_media_are_refused_naming_the_model(kind: str) -> None:
             conversation_of([{"role": "user", "content": [part]}], False, "m")
 
 
-@pytest.mark.parametrize("part", [{"type": "nope", "text": "x"}, {"type": 5}, {}, {"type": "text"}, {"type": "text", "text": 5}])
+@pytest.mark.parametrize("part", [{"type": "nope", "text": "x"}, {"type": 5}, {}, {"text": "x"}, {"type": "text", "text": 5}])
 def test_other_parts_are_refused(part: dict[str, Any]) -> None:
     with pytest.raises(ApiError):
         conversation_of([{"role": "user", "content": [part]}], False, "m")
 
 
 @pytest.mark.parametrize(
-    "message",
-    [{}, {"role": 5, "content": "a"}, {"role": "user", "content": None}, {"role": "user", "content": 5},
-     {"role": "user", "content": [5]}, {"role": "assistant", "content": "a", "tool_calls": "x"}],
-)  # fmt: skip
-def test_wrong_types(message: dict[str, Any]) -> None:
-    with pytest.raises(MessageTypeError):
-        conversation_of([message], False, "m")
+    ("message", "param"),
+    [
+        ({}, "ChatCompletionDeveloperMessageParam.content"),
+        ({"role": 5, "content": "a"}, "ChatCompletionDeveloperMessageParam.role"),
+        ({"role": "user", "content": None}, "ChatCompletionDeveloperMessageParam.content"),
+        ({"role": "user", "content": 5}, "ChatCompletionDeveloperMessageParam.content"),
+        ({"role": "user", "content": "a", "name": 5}, "ChatCompletionDeveloperMessageParam.role"),
+        ("text", "ChatCompletionDeveloperMessageParam"),
+    ],
+)
+def test_messages_without_a_shape(message: Any, param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        checked_messages([{"role": "user", "content": "a"}, message])
+    assert (caught.value.kind, caught.value.param) == ("Bad Request", f"body.messages.1.{param}")
+
+
+@pytest.mark.parametrize("content", [[5], ["a"], [{"text": "no type"}], [{"type": "input_text", "text": "a"}]])
+def test_parts_of_content_are_looked_at_one_by_one(content: list[Any]) -> None:
+    with pytest.raises(ApiError, match="ChatCompletionContentPartTextParam") as caught:
+        checked_messages([{"role": "user", "content": content}])
+    assert (caught.value.kind, caught.value.param) == ("BadRequestError", None)
+
+
+@pytest.mark.parametrize("calls", ["x", [{}], [5], [{"id": "1", "type": "function", "function": {"name": "f"}}]])
+def test_calls_without_a_shape(calls: Any) -> None:
+    with pytest.raises(ApiError) as caught:
+        checked_messages([{"role": "assistant", "tool_calls": calls}])
+    assert caught.value.param is not None
+    assert "ChatCompletionMessageFunctionToolCallParam" in caught.value.param
+
+
+def test_checked_messages_have_lists_and_no_other_fields() -> None:
+    part, call = {"type": "text", "text": "a"}, {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    chat = [
+        {"role": "user", "content": [part], "extra": 1},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "assistant", "content": "a", "reasoning_content": "why"},
+        {"role": "strange", "content": ["a", part]},
+    ]
+    assert checked_messages(chat) == [
+        {"role": "user", "content": [part]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "assistant", "content": "a", "reasoning": "why"},
+        {"role": "strange", "content": ["a", part]},
+    ]
+    plain = [{"role": "user", "content": "a", "name": "b"}]
+    assert checked_messages(plain)[0] is plain[0]
 
 
 def test_developers_join_the_system_message_at_the_front() -> None:

@@ -100,8 +100,8 @@ def test_n_has_a_limit(serving: Serving) -> None:
 
 
 def test_extra_arguments_fit_the_wire(serving: Serving) -> None:
-    assert refusal(chat, serving, {"vllm_xargs": {"a": 2**64}}).param == "vllm_xargs"
-    assert refusal(chat, serving, {"vllm_xargs": {"a": [-(2**63) - 1]}}).param == "vllm_xargs"
+    assert refusal(chat, serving, {"vllm_xargs": {"a": 2**64}}).param == "extra_args"
+    assert refusal(chat, serving, {"vllm_xargs": {"a": [-(2**63) - 1]}}).param == "extra_args"
 
 
 def test_bad_words_are_tokenized_with_and_without_a_space(serving: Serving) -> None:

@@ -68,9 +68,12 @@ FULL = {
             {"structured_outputs": {"regex": "a", "whitespace_pattern": " ", "disable_any_whitespace": True}},
             {"regex": "a", "whitespace_pattern": " ", "disable_any_whitespace": True},
         ),
-        # The response format replaces the kind, not the options.
+        # The response format replaces a kind that is the same, not the options.
         (
-            {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a", "disable_any_whitespace": True}},
+            {
+                "response_format": {"type": "json_object"},
+                "structured_outputs": {"json_object": True, "disable_any_whitespace": True},
+            },
             {"json_object": True, "disable_any_whitespace": True},
         ),
     ],
@@ -126,7 +129,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"structured_outputs": {"json": "[1]"}}, "not a schema"),
     ({"structured_outputs": {"json": nested(65)}}, "nested deeper than 64"),
     ({"structured_outputs": {"regex": "(a"}}, "not closed"),
-    ({"structured_outputs": {"regex": ""}}, "empty"),
+    ({"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}, "multiple"),
     ({"structured_outputs": {"choice": []}}, "empty list"),
     ({"structured_outputs": {"choice": ["a", ""]}}, "empty string"),
     ({"structured_outputs": {"grammar": " \n"}}, "empty string"),
@@ -135,8 +138,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"structured_outputs": {"json_object": False}}, "none are specified"),
     ({"structured_outputs": {"grammar": 'root ::= "a"', "regex": "a"}}, "multiple"),
     ({"structured_outputs": {"json_object": True, "regex": "a"}}, "multiple"),
-    ({"structured_outputs": {"structural_tag": "{}"}}, "structural tag"),
-    ({"structured_outputs": {"structural_tag": "x"}}, "structural tag"),
+    ({"structured_outputs": {"structural_tag": "{}"}}, "structural_tag"),
+    ({"structured_outputs": {"structural_tag": "x"}}, "structural_tag"),
+    ({"response_format": {"type": "structural_tag", "format": {"type": "nonsense"}}}, "is no format"),
     ({"response_format": {"type": "structural_tag", "format": {"type": "regex", "pattern": "("}}}, "not closed"),
     ({"response_format": {"type": "structural_tag", "triggers": ["<g"], "structures": [{"begin": "<f", "end": ">"}]}},
      "no trigger"),

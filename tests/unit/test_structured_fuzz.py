@@ -43,7 +43,7 @@ def test_regexes_that_pass_are_regexes(pattern: str) -> None:
         check_regex(pattern)
     except BadConstraint:
         return
-    python = re.sub(r"\\u\{\w+\}|\\x\{\w+\}", "x", pattern).replace("(?<", "(?P<")
+    python = re.sub(r"\\[uxpP]\{[^}]+\}", "x", pattern).replace("(?<", "(?P<")
     reason = ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

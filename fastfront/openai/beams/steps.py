@@ -42,6 +42,9 @@ class StepSink:
         self._aborted |= finish == "abort"
         return b""
 
+    def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
+        """Nobody asks for them."""
+
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
         self._done(None if self._aborted else self._found)
         return b""

@@ -178,15 +178,10 @@ class _Reader:
         self.at = after
 
     def _property(self) -> None:
-        if self.text.startswith("{", self.at):
-            end = self.text.find("}", self.at)
-            if end < self.at + 2:
-                raise self._error("a character property has no name")
-            self.at = end + 1
-        elif self.text[self.at : self.at + 1].isalpha():
-            self.at += 1
-        else:
+        end = self.text.find("}", self.at)
+        if not self.text.startswith("{", self.at) or end < self.at + 2:
             raise self._error("a character property has no name")
+        self.at = end + 1
 
     def char_class(self) -> None:
         text, start = self.text, self.at

@@ -10,11 +10,17 @@ from fastfront.openai.constraints.grammar import check_ebnf
 from fastfront.openai.constraints.json_schema import check_json_schema, check_json_value
 from fastfront.openai.constraints.regex import check_regex
 
+# The formats of xgrammar 0.2.
+_FORMATS = frozenset({
+    "const_string", "json_schema", "any_text", "token", "exclude_token", "any_tokens", "grammar", "regex", "sequence", "or",
+    "tag", "triggered_tags", "token_triggered_tags", "tags_with_separator", "optional", "plus", "star", "repeat", "dispatch",
+    "token_dispatch", "qwen_xml_parameter",
+})  # fmt: skip
 _INNER = ("content", "elements", "tags", "format")  # where formats hold further formats
 
 
 def check_structural_tag(tag: object) -> None:
-    """Raises BadConstraint unless `tag` (from JSON) can be a structural tag. Kinds of format not known here pass."""
+    """Raises BadConstraint unless `tag` (from JSON) can be a structural tag."""
     check_json_value(tag)
     if not isinstance(tag, Mapping):
         raise BadConstraint("it is no object")
@@ -50,6 +56,8 @@ def _check_format(root: Mapping[str, Any]) -> None:
         if not isinstance(item, Mapping) or not isinstance(item.get("type"), str):
             raise BadConstraint("a format must be an object with a `type`")
         kind = item["type"]
+        if kind not in _FORMATS:
+            raise BadConstraint(f"{kind[:100]!r} is no format")
         if kind in ("json_schema", "qwen_xml_parameter"):
             check_json_schema(item.get("json_schema"))
         elif kind == "regex":

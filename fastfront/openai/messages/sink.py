@@ -51,6 +51,9 @@ class MessageSink:
             out += self._events(delta)
         return b"".join(out)
 
+    def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
+        """Nobody asks for them."""
+
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
         usage = {"input_tokens": prompt_tokens, "output_tokens": completion_tokens}
         if not self._stream:

@@ -84,7 +84,8 @@ def _parts(item: Fields, index: int) -> Iterator[tuple[str, str, Any]]:
         if role == "assistant":
             yield "assistant", "content", _assistant_text(item.get("content"))
         elif isinstance(role, str):
-            yield role, "", {key: value for key, value in item.items() if key in ("content", "name")}
+            said = {key: value for key, value in item.items() if key in ("content", "name")}
+            yield role, "", {**said, "content": _as_chat(said["content"])} if "content" in said else said
         else:
             raise bad_value("An input message needs a role.", f"input[{index}].role")
     elif kind == "function_call":
@@ -98,6 +99,16 @@ def _parts(item: Fields, index: int) -> Iterator[tuple[str, str, Any]]:
         raise bad_value("Items cannot be referred to: this server stores no responses. Send them.", f"input[{index}]")
     else:
         raise bad_value(f"Input items of type {kind!r} are not supported.", f"input[{index}].type")
+
+
+def _as_chat(content: Any) -> Any:
+    """Parts of text under the name that they have in chats."""
+    if not isinstance(content, list):
+        return content
+    return [
+        {**part, "type": "text"} if isinstance(part, dict) and part.get("type") in ("input_text", "output_text") else part
+        for part in content
+    ]
 
 
 def _assistant_text(content: Any) -> str:

@@ -69,6 +69,9 @@ class ResponseSink:
             out += self._events(delta)
         return b"".join(out)
 
+    def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
+        """Nobody asks for them."""
+
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
         usage = usage_object(prompt_tokens, completion_tokens, 0 if self._counter is None else self._counter.count)
         if self._stream:

@@ -40,7 +40,7 @@ class Parsers:
         if the tool choice needs a parser that the server does not have.
         """
         choice, name = _choice(body)
-        self._require_parser(choice, name)
+        self._require_parser(choice, name, asked=body.get("tool_choice", "auto") is not None)
         if self.tools is None and self.reasoning is None:
             return None
         functions = [tool["function"] for tool in body.get("tools") or ()]
@@ -58,8 +58,9 @@ class Parsers:
             has_format=_has_format(body),
         )
 
-    def _require_parser(self, choice: str, name: str) -> None:
-        if self.tools is not None or choice == "none":
+    def _require_parser(self, choice: str, name: str, asked: bool) -> None:
+        """A choice of null asks for nothing: calls are read if there is a parser."""
+        if self.tools is not None or choice == "none" or not asked:
             return
         if choice == "auto":
             raise ApiError('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')

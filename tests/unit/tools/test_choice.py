@@ -46,7 +46,6 @@ def both(plan: Plan, text: str, prompt: str = "") -> list[Message]:
 
 MISSING = [
     ("auto", '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
-    (None, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
     ("required", 'tool_choice="required" requires --tool-call-parser to be set'),
     (NAMED, 'tool_choice=function "f" requires --tool-call-parser to be set'),
 ]
@@ -61,6 +60,9 @@ def test_a_choice_needs_a_parser(choice: Any, message: str) -> None:
 
 def test_without_parsers_answers_are_text() -> None:
     assert Parsers().plan({"tools": TOOLS, "tool_choice": "none"}) is None
+    assert Parsers().plan({"tools": TOOLS, "tool_choice": None}) is None
+    with pytest.raises(ApiError, match="auto"):
+        Parsers().plan({"tools": TOOLS})
     assert Parsers().plan({}) is None
 
 

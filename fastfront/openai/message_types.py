@@ -1,0 +1,315 @@
+"""The shapes that chat messages can have, named as OpenAI's Python client names them: errors tell these names.
+
+Only messages that are not plainly right are looked at this way, see `checked_messages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Literal, Required, TypeAlias
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from fastfront.errors import ApiError
+from fastfront.openai.fields import Tool
+from fastfront.openai.schema_errors import schema_error
+
+Object = dict[str, Any]
+
+
+class PromptCacheBreakpoint(TypedDict, total=False):
+    mode: Required[Literal["explicit"]]
+    ttl: Literal["30m", "12h"]
+
+
+class ChatCompletionContentPartTextParam(TypedDict, total=False):
+    text: Required[str]
+    type: Required[Literal["text"]]
+    prompt_cache_breakpoint: PromptCacheBreakpoint
+
+
+class ImageURL(TypedDict, total=False):
+    url: Required[str]
+    detail: Literal["auto", "low", "high", "original"]
+
+
+class ChatCompletionContentPartImageParam(TypedDict, total=False):
+    image_url: Required[ImageURL]
+    type: Required[Literal["image_url"]]
+    prompt_cache_breakpoint: PromptCacheBreakpoint
+
+
+class InputAudio(TypedDict, total=False):
+    data: Required[str]
+    format: Required[Literal["wav", "mp3"]]
+
+
+class ChatCompletionContentPartInputAudioParam(TypedDict, total=False):
+    input_audio: Required[InputAudio]
+    type: Required[Literal["input_audio"]]
+    prompt_cache_breakpoint: PromptCacheBreakpoint
+
+
+class FileFile(TypedDict, total=False):
+    file_data: str
+    file_id: str
+    filename: str
+
+
+class File(TypedDict, total=False):
+    file: Required[FileFile]
+    type: Required[Literal["file"]]
+    prompt_cache_breakpoint: PromptCacheBreakpoint
+
+
+class ChatCompletionContentPartRefusalParam(TypedDict, total=False):
+    refusal: Required[str]
+    type: Required[Literal["refusal"]]
+
+
+_OpenAIPart: TypeAlias = (
+    ChatCompletionContentPartTextParam
+    | ChatCompletionContentPartImageParam
+    | ChatCompletionContentPartInputAudioParam
+    | File
+)
+
+
+class MediaURL(TypedDict, total=False):
+    url: Required[str]
+
+
+class ChatCompletionContentPartAudioParam(TypedDict, total=False):
+    audio_url: Required[MediaURL]
+    type: Required[Literal["audio_url"]]
+
+
+class ChatCompletionContentPartVideoParam(TypedDict, total=False):
+    video_url: Required[MediaURL]
+    type: Required[Literal["video_url"]]
+
+
+class CustomChatCompletionContentPILImageParam(TypedDict, total=False):
+    image_pil: None
+    uuid: str | None
+
+
+class CustomChatCompletionContentSimpleImageParam(TypedDict, total=False):
+    image_url: str | None
+    uuid: str | None
+
+
+class CustomChatCompletionContentSimpleAudioParam(TypedDict, total=False):
+    audio_url: str | None
+
+
+class CustomChatCompletionContentSimpleVideoParam(TypedDict, total=False):
+    video_url: str | None
+    uuid: str | None
+
+
+class CustomChatCompletionContentToolReferenceParam(TypedDict, total=False):
+    name: str
+    type: Required[Literal["tool_reference"]]
+
+
+class CustomThinkCompletionContentParam(TypedDict, total=False):
+    thinking: Required[str]
+    closed: bool
+    type: Required[Literal["thinking"]]
+
+
+_AnyPart: TypeAlias = (
+    _OpenAIPart
+    | ChatCompletionContentPartAudioParam
+    | ChatCompletionContentPartVideoParam
+    | ChatCompletionContentPartRefusalParam
+    | CustomChatCompletionContentPILImageParam
+    | CustomChatCompletionContentSimpleImageParam
+    | CustomChatCompletionContentSimpleAudioParam
+    | CustomChatCompletionContentSimpleVideoParam
+    | CustomChatCompletionContentToolReferenceParam
+    | str
+    | CustomThinkCompletionContentParam
+)
+
+
+class Function(TypedDict, total=False):
+    arguments: Required[str]
+    name: Required[str]
+
+
+class ChatCompletionMessageFunctionToolCallParam(TypedDict, total=False):
+    id: Required[str]
+    function: Required[Function]
+    type: Required[Literal["function"]]
+
+
+class Custom(TypedDict, total=False):
+    input: Required[str]
+    name: Required[str]
+
+
+class ChatCompletionMessageCustomToolCallParam(TypedDict, total=False):
+    id: Required[str]
+    custom: Required[Custom]
+    type: Required[Literal["custom"]]
+
+
+class Audio(TypedDict, total=False):
+    id: Required[str]
+
+
+class ChatCompletionDeveloperMessageParam(TypedDict, total=False):
+    content: Required[str | Iterable[ChatCompletionContentPartTextParam]]
+    role: Required[Literal["developer"]]
+    name: str
+
+
+class ChatCompletionSystemMessageParam(TypedDict, total=False):
+    content: Required[str | Iterable[ChatCompletionContentPartTextParam]]
+    role: Required[Literal["system"]]
+    name: str
+
+
+class ChatCompletionUserMessageParam(TypedDict, total=False):
+    content: Required[str | Iterable[_OpenAIPart]]
+    role: Required[Literal["user"]]
+    name: str
+
+
+class ChatCompletionAssistantMessageParam(TypedDict, total=False):
+    role: Required[Literal["assistant"]]
+    audio: Audio | None
+    content: str | Iterable[ChatCompletionContentPartTextParam | ChatCompletionContentPartRefusalParam] | None
+    function_call: Function | None
+    name: str
+    refusal: str | None
+    tool_calls: Iterable[ChatCompletionMessageFunctionToolCallParam | ChatCompletionMessageCustomToolCallParam]
+
+
+class ChatCompletionToolMessageParam(TypedDict, total=False):
+    content: Required[str | Iterable[ChatCompletionContentPartTextParam]]
+    role: Required[Literal["tool"]]
+    tool_call_id: Required[str]
+
+
+class ChatCompletionFunctionMessageParam(TypedDict, total=False):
+    content: Required[str | None]
+    name: Required[str]
+    role: Required[Literal["function"]]
+
+
+class CustomChatCompletionMessageParam(TypedDict, total=False):
+    role: Required[str]
+    content: str | list[_AnyPart]
+    name: str
+    tool_call_id: str | None
+    tool_calls: list[ChatCompletionMessageFunctionToolCallParam] | None
+    reasoning: str | None
+    tools: list[Tool] | None
+    task: str | None
+
+
+class _Role(Enum):
+    USER = "user"
+    ASSISTANT = "assistant"
+    SYSTEM = "system"
+    DEVELOPER = "developer"
+    TOOL = "tool"
+
+
+class _Author(BaseModel):
+    role: _Role
+    name: str | None = None
+
+
+class Message(BaseModel):
+    """A message of gpt-oss."""
+
+    author: _Author
+    content: list[Object] = []
+    channel: str | None = None
+    recipient: str | None = None
+    content_type: str | None = None
+
+
+ChatMessage: TypeAlias = (
+    ChatCompletionDeveloperMessageParam
+    | ChatCompletionSystemMessageParam
+    | ChatCompletionUserMessageParam
+    | ChatCompletionAssistantMessageParam
+    | ChatCompletionToolMessageParam
+    | ChatCompletionFunctionMessageParam
+    | CustomChatCompletionMessageParam
+    | Message
+)
+_ONE: TypeAdapter[Any] = TypeAdapter(ChatMessage)
+_MANY: TypeAdapter[Any] = TypeAdapter(list[ChatMessage])
+_TEXTS = frozenset({"role", "content", "name", "tool_call_id"})
+
+
+def checked_messages(messages: list[Any]) -> list[Object]:
+    """The messages with only the fields of their shapes, lists in the place of iterables. Raises ApiError.
+
+    Messages of nothing but texts, which most are, are handed on as they are.
+    """
+    out = []
+    for message in messages:
+        plain = type(message) is dict and message.keys() <= _TEXTS and "role" in message
+        if plain and all(type(value) is str for value in message.values()):
+            out.append(message)
+        else:
+            out.append(_checked(message, messages))
+    return out
+
+
+def _checked(message: Any, messages: list[Any]) -> Object:
+    try:
+        found = _ONE.validate_python(normalized(message))
+    except ValidationError:
+        raise messages_error(messages) from None
+    if isinstance(found, Message):
+        raise ApiError("messages of gpt-oss's own form are not supported here", param="messages")
+    for name in ("tool_calls", "content"):
+        value = found.get(name)
+        if value is None or isinstance(value, (str, list)):
+            continue
+        try:
+            found[name] = list(value)
+        except ValidationError as error:
+            if name == "tool_calls":
+                raise schema_error(error.errors(include_url=False)) from None
+            raise ApiError(str(error)) from None
+    reasoning = message.get("reasoning") if message.get("reasoning") is not None else message.get("reasoning_content")
+    if reasoning is not None:
+        found["reasoning"] = reasoning
+    return found  # type: ignore[no-any-return]
+
+
+def normalized(message: Any) -> Any:
+    """A message with its reasoning under the newer name, and a list of calls."""
+    if not isinstance(message, dict):
+        return message
+    message = dict(message)
+    reasoning = message.pop("reasoning_content", None)
+    if reasoning is not None and message.get("reasoning") is None:
+        message["reasoning"] = reasoning
+    calls = message.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
+        try:
+            message["tool_calls"] = list(calls)
+        except TypeError as error:
+            raise ApiError(str(error)) from None
+    return message
+
+
+def messages_error(messages: list[Any]) -> ApiError:
+    """The schema error of all messages that have no shape."""
+    try:
+        _MANY.validate_python([normalized(message) for message in messages])
+    except ValidationError as error:
+        return schema_error({**details, "loc": ("messages", *details["loc"])} for details in error.errors(include_url=False))
+    return ApiError("A message's role or content has a wrong type.", param="messages")
