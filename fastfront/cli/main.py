@@ -9,7 +9,7 @@ from argparse import Action, ArgumentParser, BooleanOptionalAction, HelpFormatte
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fastfront.cli import bench, serve
+from fastfront.cli import bench, serve, top
 from fastfront.errors import SetupError
 
 
@@ -27,6 +27,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("serve", "MODEL [flags]", "serve a model over HTTP", serve.add_arguments, serve.parse, serve.run),
     Command("bench", "JOB [flags]", "measure frontends side by side", bench.add_arguments, bench.parse, bench.run),
+    Command("top", "[flags]", "watch a running server", top.add_arguments, top.parse, top.run),
 )  # fmt: skip
 
 
