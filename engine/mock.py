@@ -16,7 +16,7 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
 --startup silent never answers after HELLO; --startup exit leaves with status 3 instead; --load-ms X loads that long
 --ignore-sigterm otherwise: everything in flight finishes with abort, exit 0
 --linger-s X     headless: leave when the frontend has been gone that long (0: stay)
---print-rate     tokens/s on stderr every 2 s
+--print-rate     tokens/s and CPU time on stderr every 2 s
 
 `{index}` in the values of --report, --control and --script is the engine index.
 
@@ -29,7 +29,7 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
     | {"cmd": "pause"} (no steps) | {"cmd": "step", "count": n} (by hand, meant for a paused mock) | {"cmd": "resume"}
     | {"cmd": "raw", "client": 0, "frames": [hex]} | {"cmd": "die", "how": "exit|dead|kill|hang", "code": 1}
     | {"cmd": "clock", "step_ms": x} (as --step-ms, from now on).
-    The answer is {"ok": true, running, waiting, adds, aborts, steps, tokens} or {"ok": false, "error": ...}.
+    The answer is {"ok": true, running, waiting, adds, aborts, steps, tokens, cpu_s} or {"ok": false, "error": ...}.
 
 --script FILE is JSON (NaN, Infinity allowed). The first rule whose conditions all hold serves a request:
 

@@ -29,44 +29,30 @@ def pack_int(value: int) -> bytes:
 def pack_str(value: str) -> bytes:
     """Msgpack str."""
     data = value.encode()
-    if len(data) < 32:
-        return bytes((0xA0 | len(data),)) + data
-    if len(data) < 1 << 8:
-        return struct.pack(">BB", 0xD9, len(data)) + data
-    return struct.pack(">BH", 0xDA, len(data)) + data
+    size = len(data)
+    if size < 32:
+        return b"%c%b" % (0xA0 | size, data)
+    if size < 1 << 8:
+        return b"\xd9%c%b" % (size, data)
+    return struct.pack(">BH", 0xDA, size) + data
 
 
 def output_head(request_id: str) -> bytes:
     """Start of an 18-element output with one token, up to the token."""
-    return b"\xdc\x00\x12" + pack_str(request_id) + b"\x91"
+    return b"\xdc\x00\x12%b\x91" % pack_str(request_id)
 
 
 def output_tail(finish: int | None, first: tuple[float, float, int] | None = None) -> bytes:
     """Elements 2..17. `first` = (queued, scheduled, prompt tokens) adds events and prefill stats."""
     done = NIL if finish is None else bytes((finish,))
     if first is None:
-        return NIL * 3 + done + NIL * 7 + b"\x00" + NIL * 4
+        return NIL * 3 + done + _TAIL_REST
     queued, scheduled, prompt = first
-    return b"".join(
-        (
-            NIL * 3,
-            done,
-            NIL,
-            _EVENT_QUEUED,
-            struct.pack(">d", queued),
-            _EVENT_SCHEDULED,
-            struct.pack(">d", scheduled),
-            NIL * 3,
-            _PREFILL_PROMPT,
-            pack_int(prompt),
-            _PREFILL_COMPUTED,
-            pack_int(prompt),
-            _PREFILL_REST,
-            NIL,
-            b"\x00",
-            NIL * 4,
-        )
-    )
+    count = pack_int(prompt)
+    return b"%b%b%b%b%b%b%b%b%b%b" % (
+        NIL * 3, done, _TAIL_QUEUED, _DOUBLE(queued), _TAIL_SCHEDULED, _DOUBLE(scheduled), _TAIL_PROMPT, count, _TAIL_COMPUTED,
+        count + _TAIL_COUNTS,
+    )  # fmt: skip
 
 
 def message(engine_index: int, count: int, pieces: bytes, timestamp: float, stats: bytes = NIL, finished: bytes = NIL) -> bytes:
@@ -102,17 +88,12 @@ def logprob_arrays(
     return [ids, logs, array("<i8", [count], struct.pack(f"<{count}q", *ranks)), None]
 
 
-_EVENT_QUEUED = b"\x92\x82" + pack_str("type") + b"\x01" + pack_str("timestamp") + b"\xcb"
-_EVENT_SCHEDULED = b"\x82" + pack_str("type") + b"\x02" + pack_str("timestamp") + b"\xcb"
-_PREFILL_PROMPT = b"\x86" + pack_str("num_prompt_tokens")
-_PREFILL_COMPUTED = pack_str("num_computed_tokens")
-_PREFILL_REST = b"".join(
-    pack_str(key) + b"\x00"
-    for key in (
-        "num_cached_tokens",
-        "num_local_cached_tokens",
-        "num_external_cached_tokens",
-        "num_cache_creation_tokens",
-    )
-)
+_DOUBLE = struct.Struct(">d").pack
+_TAIL_REST = NIL * 7 + b"\x00" + NIL * 4
+_TAIL_QUEUED = NIL + b"\x92\x82" + pack_str("type") + b"\x01" + pack_str("timestamp") + b"\xcb"
+_TAIL_SCHEDULED = b"\x82" + pack_str("type") + b"\x02" + pack_str("timestamp") + b"\xcb"
+_TAIL_PROMPT = NIL * 3 + b"\x86" + pack_str("num_prompt_tokens")
+_TAIL_COMPUTED = pack_str("num_computed_tokens")
+_CACHED = ("num_cached_tokens", "num_local_cached_tokens", "num_external_cached_tokens", "num_cache_creation_tokens")
+_TAIL_COUNTS = b"".join(pack_str(key) + b"\x00" for key in _CACHED) + NIL + b"\x00" + NIL * 4
 _MESSAGE_TAIL = NIL * 2 + pack_str("default")

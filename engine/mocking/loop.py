@@ -45,7 +45,7 @@ class MockLoop:
         self._engine = MockEngine(options, len(link.outputs), script, report, self._send, dp)
         self._last_load = (0, 0)
         self._paused = False
-        self._rate = (time.monotonic(), 0, 0)
+        self._rate = (time.monotonic(), 0, 0, 0.0)
         self._watch = watch if options.headless and options.linger_s > 0 else None
         self._poller = zmq.Poller()
         for socket in link.inputs:
@@ -175,7 +175,7 @@ class MockLoop:
                 raise ValueError(f"unknown command {name!r}")
         except (ScriptError, KeyError, ValueError, TypeError, IndexError) as error:
             answer = {"ok": False, "error": f"{type(error).__name__}: {error}"}
-        control.send(orjson.dumps(answer | self._engine.load()))
+        control.send(orjson.dumps(answer | self._engine.load() | {"cpu_s": time.process_time()}))
         if death is not None:
             self._engine.die(*death)
 
@@ -195,10 +195,11 @@ class MockLoop:
             out.send(self._engine.reply(message))
 
     def _print_rate(self) -> None:
-        then, tokens, steps = self._rate
+        then, tokens, steps, cpu_s = self._rate
         now, engine = time.monotonic(), self._engine
         if now - then >= 2:
-            self._rate = (now, engine.tokens, engine.steps)
+            self._rate = (now, engine.tokens, engine.steps, time.process_time())
             seconds = now - then
             rates = f"{(engine.tokens - tokens) / seconds:.0f} tok/s {(engine.steps - steps) / seconds:.0f} steps/s"
-            print(f"{rates} running {engine.running} waiting {engine.waiting}", file=sys.stderr, flush=True)
+            cpu = f"cpu {(self._rate[3] - cpu_s) / seconds:.0%} of a core"
+            print(f"{rates} running {engine.running} waiting {engine.waiting} {cpu}", file=sys.stderr, flush=True)

@@ -61,6 +61,8 @@ class Script:
             _known(when, set(CONDITIONS), "when")
             self._rules.append((when, parse_rule(entry)))
         self._default = parse_rule(data["default"]) if "default" in data else None
+        # Who asks for the child index pays for it: the families of all requests are kept.
+        self._counts_children = any("child" in when for when, _ in self._rules)
         self._families: dict[tuple[str, float], int] = {}
 
     @classmethod
@@ -79,7 +81,9 @@ class Script:
             inline = json.loads(inline)
         if isinstance(inline, dict):
             return parse_rule(inline)
-        child = self._child(request)
+        if not self._rules:
+            return self._default
+        child = self._child(request) if self._counts_children else 0
         prompt = request.prompt_token_ids or []
         for when, rule in self._rules:
             facts = {
