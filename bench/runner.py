@@ -20,16 +20,19 @@ from bench.peers.processes import PeerFailed
 from bench.process import snapshot
 from bench.record import FORMAT, Record
 from bench.scenarios.measure import Sample, climb, measure
-from bench.scenarios.points import Point, points
+from bench.scenarios.points import Point, points, ramp, ramp_point
 from tools.setup.paths import Paths
 
 _GC = re.compile(rb"^fastfront:gc_longest_pause_seconds(?:\{[^}]*\})? (\S+)$", re.M)
 _LANES_S = 120
+_LANES_EXPECTED_S = 5.0
+_START_S = 6.0
+"""Starting and stopping a frontend, in the mean: a second for some, a dozen for others."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure. Controls, which no target depends on, are measured in the first repeat only."""
+    """What to measure. Controls, which no target depends on, are measured once and at the main points only."""
 
     peers: tuple[Peer, ...]
     scenarios: frozenset[str]
@@ -49,20 +52,36 @@ class Plan:
             point
             for point in points(self.scenarios, self.quick)
             if not (point.once and repeat)
+            and not (point.once and peer.name in self.controls)
             and peer.name not in point.without
             and (wanted is None or f"{point.scenario}/{point.name}" in wanted)
         ]
 
     def climbs(self, peer: Peer, repeat: int) -> bool:
         """Whether a peer's ceiling is looked for in a repeat."""
-        return "saturation" in self.scenarios and repeat == 0 and peer.name not in self.narrow
+        return "saturation" in self.scenarios and repeat == 0 and peer.name not in (*self.narrow, *self.controls)
+
+    def expected_s(self) -> float:
+        """About how long all of it takes on a quiet machine."""
+        total = _LANES_EXPECTED_S
+        for repeat in range(self.repeats):
+            for peer in self.peers:
+                of_points = sum(point.expected_s for point in self.points_of(peer, repeat))
+                of_ramp = sum(ramp_point(streams, self.quick).expected_s for streams in ramp(self.quick))
+                climbing = of_ramp if self.climbs(peer, repeat) else 0.0
+                total += of_points + climbing + (_START_S if of_points or climbing else 0.0)
+        return total
 
 
 def run(plan: Plan, paths: Paths, command: Sequence[str], say: Callable[[str], None]) -> Record:
-    """Measure everything; a peer that fails is noted in the record and left out of that repeat."""
+    """Measure everything; a peer that fails is noted in the record and left out of that repeat.
+
+    Ctrl-C ends it early, with everything stopped and the record as far as it goes.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     pythons = {"frontend": paths.venv / "bin" / "python", "engine": paths.engine_venv / "bin" / "python"}
+    pythons["vllm"] = paths.peers / "vllm" / "bin" / "python"
     began = time.time()
     record: Record = {
         "format": FORMAT,
@@ -78,12 +97,18 @@ def run(plan: Plan, paths: Paths, command: Sequence[str], say: Callable[[str], N
         "starts": [],
         "samples": [],
         "failures": [],
+        "lanes": None,
     }
-    for repeat in range(plan.repeats):
-        for peer in plan.peers:
-            if plan.points_of(peer, repeat) or plan.climbs(peer, repeat):
-                _turn(plan, paths, peer, repeat, record, say)
-    record["lanes"] = lanes(paths, plan.model, say)
+    say(f"about {plan.expected_s() / 60:.0f} minutes")
+    try:
+        for repeat in range(plan.repeats):
+            for peer in plan.peers:
+                if plan.points_of(peer, repeat) or plan.climbs(peer, repeat):
+                    _turn(plan, paths, peer, repeat, record, lambda text: say(f"{time.time() - began:5.0f} s  {text}"))
+        record["lanes"] = lanes(paths, plan.model, say)
+    except KeyboardInterrupt:
+        say("interrupted; what was measured is kept")
+        record["failures"].append({"peer": "-", "repeat": 0, "error": "interrupted"})
     record["seconds"] = round(time.time() - began, 1)
     return record
 
@@ -100,6 +125,11 @@ def _turn(plan: Plan, paths: Paths, peer: Peer, repeat: int, record: Record, say
                     sample = measure(point, running, repeat, seed=repeat)
                     record["samples"].append(sample)
                     say(f"[{repeat + 1}/{plan.repeats}] {told(sample)}")
+                    if sample["left_running"]:
+                        error = (
+                            f"{point.name}: {sample['left_running']} requests still ran at the engine when all clients had left"
+                        )
+                        record["failures"].append({"peer": peer.name, "repeat": repeat, "error": error})
                 if plan.climbs(peer, repeat):
                     for sample in climb(running, plan.quick, repeat):
                         record["samples"].append(sample)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bench.record import Record
-from bench.scenarios.points import beyond
+from bench.scenarios.points import beyond, silent_share
 
 Sample = dict[str, Any]
 Pick = Callable[[Sample], float | None]
@@ -91,6 +91,21 @@ def tokens_per_s(sample: Sample) -> float | None:
 def requests_per_s(sample: Sample) -> float | None:
     """Completed requests."""
     return _number(sample["load"]["requests_per_s"])
+
+
+def first_token(quantile: str) -> Pick:
+    """Time to first token in ms, `quantile` p50 or p99; where too many got none it is at least how long those waited."""
+
+    def pick(sample: Sample) -> float | None:
+        found = _number(sample["load"]["ttft_ms"].get(quantile))
+        return max(found or 0.0, sample["drain_s"] * 1e3) if is_bound(sample, quantile) else found
+
+    return pick
+
+
+def is_bound(sample: Sample, quantile: str) -> bool:
+    """Whether `first_token` is only a lower bound, because more than the rest of the requests had got no token at the end."""
+    return silent_share(sample) > 1 - int(quantile[1:]) / 100
 
 
 def latency(kind: str, quantile: str) -> Pick:

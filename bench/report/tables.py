@@ -14,6 +14,8 @@ from bench.report.figures import (
     cpu_per_token,
     engine_cores,
     failed,
+    first_token,
+    is_bound,
     latency,
     requests_per_s,
     tokens_per_event,
@@ -70,6 +72,17 @@ def _versus(figures: Figures, peer: str, scenario: str, point: str, pick: Pick) 
     return "-" if own is None or not floor else f"{own / floor:.2f}"
 
 
+def _first_tokens(figures: Figures, peer: str, scenario: str, point: str) -> list[str]:
+    """Time to first token, p50 and p99; `>` where it is a lower bound in most repeats."""
+    found = []
+    samples = figures.samples(peer, scenario, point)
+    for quantile in ("p50", "p99"):
+        bound = sum(is_bound(sample, quantile) for sample in samples) * 2 > len(samples)
+        value = figures.median(peer, scenario, point, first_token(quantile))
+        found.append(("> " if bound else "") + shown(value))
+    return found
+
+
 def streams_table(figures: Figures, scenario: str) -> str:
     """Points of token streams, all frontends."""
     head = ["load", "frontend", "CPU us/token", "x floor", "cores", "tokens/s", "TTFT p50 ms", "p99", "gap p99 ms", "failed"]
@@ -77,14 +90,17 @@ def streams_table(figures: Figures, scenario: str) -> str:
     for point in figures.points(scenario):
         for peer in figures.peers:
             if figures.samples(peer, scenario, point):
-                cells: list[tuple[Pick, int]] = [
-                    (cores, 2), (tokens_per_s, 0), (latency("ttft_ms", "p50"), 1), (latency("ttft_ms", "p99"), 1),
-                    (latency("itl_ms", "p99"), 1), (failed, 0),
-                ]  # fmt: skip
-                cost = shown(figures.median(peer, scenario, point, cpu_per_token))
-                versus = _versus(figures, peer, scenario, point, cpu_per_token)
-                more = [shown(figures.median(peer, scenario, point, pick), digits) for pick, digits in cells]
-                rows.append([point, figures.titles[peer], cost, versus, *more])
+                where = (peer, scenario, point)
+                cells = [
+                    shown(figures.median(*where, cpu_per_token)),
+                    _versus(figures, *where, cpu_per_token),
+                    shown(figures.median(*where, cores), 2),
+                    shown(figures.median(*where, tokens_per_s), 0),
+                    *_first_tokens(figures, *where),
+                    shown(figures.median(*where, latency("itl_ms", "p99"))),
+                    shown(figures.median(*where, failed), 0),
+                ]
+                rows.append([point, figures.titles[peer], *cells])
     return table(head, rows)
 
 
@@ -95,13 +111,16 @@ def requests_table(figures: Figures) -> str:
     for point in figures.points("requests"):
         for peer in figures.peers:
             if figures.samples(peer, "requests", point):
-                cells: list[tuple[Pick, int]] = [
-                    (cores, 2), (requests_per_s, 0), (latency("ttft_ms", "p50"), 1), (latency("ttft_ms", "p99"), 1), (failed, 0),
-                ]  # fmt: skip
-                cost = shown(figures.median(peer, "requests", point, cpu_per_request), 0)
-                versus = _versus(figures, peer, "requests", point, cpu_per_request)
-                more = [shown(figures.median(peer, "requests", point, pick), digits) for pick, digits in cells]
-                rows.append([point, figures.titles[peer], cost, versus, *more])
+                where = (peer, "requests", point)
+                cells = [
+                    shown(figures.median(*where, cpu_per_request), 0),
+                    _versus(figures, *where, cpu_per_request),
+                    shown(figures.median(*where, cores), 2),
+                    shown(figures.median(*where, requests_per_s), 0),
+                    *_first_tokens(figures, *where),
+                    shown(figures.median(*where, failed), 0),
+                ]
+                rows.append([point, figures.titles[peer], *cells])
     return table(head, rows)
 
 
@@ -180,6 +199,7 @@ def whole(record: Record) -> str:
             "\n".join(f"- {f['peer']}, repeat {f['repeat']}: {_line(f['error'])}" for f in record["failures"]),
         ]
     parts += ["![CPU per token](cpu_per_token.png)", "![Tokens per second](throughput.png)", "![Time to first token](ttft.png)"]
+    parts.append("![Requests](requests.png)")
     for scenario, title in SCENARIOS.items():
         if not figures.points(scenario):
             continue
@@ -207,6 +227,7 @@ def summary(record: Record, folder: str) -> str:
             origin(record),
             targets_table(Figures(record)),
             f"![CPU per token against streams]({folder}/cpu_per_token.png)",
+            f"![Requests per second]({folder}/requests.png)",
             f"All tables, throughput and latency: [{folder}]({folder}/README.md).",
         ]
     )

@@ -12,7 +12,7 @@ from bench.load import run as run_load
 from bench.peers.base import SERVED, Running
 from bench.peers.processes import PeerFailed
 from bench.process import Snapshot, Usage, snapshot
-from bench.scenarios.points import QUICK_RAMP, RAMP, Point, beyond, ramp_point
+from bench.scenarios.points import Point, beyond, ramp, ramp_point
 
 _IDLE_S = 15.0
 _POLL_S = 0.05
@@ -89,6 +89,7 @@ def measure(point: Point, running: Running, repeat: int, seed: int) -> Sample:
         "repeat": repeat,
         "streams": point.streams,
         "step_ms": point.step_ms,
+        "drain_s": point.drain_s,
         "cpu_us_per_token": _per(front_s, result["tokens"]),
         "cpu_us_per_request": _per(front_s, result["completed"]),
         "front": _kept(meter.front, front_s),
@@ -125,7 +126,7 @@ def wait_idle(running: Running) -> int:
 def climb(running: Running, quick: bool, seed: int) -> list[Sample]:
     """Samples of the ramp, the last of them the first whose time to first token (p99) is beyond the ceiling."""
     found = []
-    for streams in QUICK_RAMP if quick else RAMP:
+    for streams in ramp(quick):
         sample = measure(ramp_point(streams, quick), running, 0, seed)
         found.append(sample)
         if beyond(sample):

@@ -15,7 +15,7 @@ from bench.report.plots import plot
 from bench.report.tables import shown, summary, targets_table, whole
 from bench.report.targets import TARGETS
 from bench.report.write import BEGIN, END, NONE, block, with_block, write_readme, write_report
-from bench.scenarios.points import SCENARIOS, points
+from bench.scenarios.points import SCENARIOS, beyond, points
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,13 +27,13 @@ def sample(peer: str, scenario: str, point: str, repeat: int = 0, cpu: float = 1
         "requests_per_s": 100.0,
         "ttft_ms": {"count": 5, "p50": 8.0, "p99": 20.0},
         "itl_ms": {"count": 5, "p99": 11.0},
-        "requests": {"started": 5, "ok": 5, "failed": 0},
+        "requests": {"started": 5, "ok": 5, "failed": 0, "disconnected": 0, "slow": 0},
         "tokens_per_event": {"mean": 1.0, "max": 1},
         "connect_failures": 0,
         **load,
     }
     return {
-        "peer": peer, "scenario": scenario, "point": point, "repeat": repeat, "streams": 64, "step_ms": 10.0,
+        "peer": peer, "scenario": scenario, "point": point, "repeat": repeat, "streams": 64, "step_ms": 10.0, "drain_s": 3.0,
         "cpu_us_per_token": cpu, "cpu_us_per_request": cpu * 30, "front": {"cores": 0.5}, "engine_cores": 0.1,
         "load_cores": 0.2, "others_cores": 0.05, "left_running": 0, "load": result,
     }  # fmt: skip
@@ -54,7 +54,7 @@ def record() -> Record:
         samples.append(sample("floor", "decode", "64 streams", repeat, floor))
         samples.append(sample("fastfront", "decode", "64 streams", repeat, ours))
     for streams, p99 in ((512, 30.0), (1024, 900.0), (2048, 1500.0)):
-        rung = sample("fastfront", "saturation", f"{streams} streams", ttft_ms={"p50": 5.0, "p99": p99})
+        rung = sample("fastfront", "saturation", f"{streams} streams", ttft_ms={"count": 5, "p50": 5.0, "p99": p99})
         samples.append({**rung, "streams": streams})
     samples.append(sample("fastfront", "requests", "1 out, prompt 30", requests_per_s=2000.0))
     samples.append(sample("vllm-rust", "requests", "1 out, prompt 30", requests_per_s=1000.0))
@@ -124,6 +124,22 @@ def test_ceiling_is_the_last_rung_that_was_kept_up_with(record: Record) -> None:
     assert Figures(record).ceiling("floor") is None
 
 
+def test_requests_without_any_token_count_as_waiting(record: Record) -> None:
+    """A server that is far behind must not look quick because the few answers that came were."""
+    silent = sample("vllm-rust", "decode", "1024 streams", ttft_ms={"count": 2, "p50": 400.0, "p99": 500.0})
+    ours = sample("fastfront", "decode", "1024 streams", ttft_ms={"count": 5, "p50": 30.0, "p99": 60.0})
+    record["samples"] += [silent, ours]
+    assert beyond(silent)
+    assert not beyond(ours)
+    found = verdicts(record)
+    assert found["time to first token p50, 1024 streams", "vLLM Rust"] == (0.01, True)
+    assert found["time to first token p99, 1024 streams", "vLLM Rust"] == (0.02, True)
+    assert "| 1,000 | > 3,000.0 | > 3,000.0 |" in whole(record)
+    leaving = sample("x", "clients", "256 streams", ttft_ms={"count": 2, "p99": 5.0})
+    leaving["load"]["requests"]["disconnected"] = 3
+    assert not beyond(leaving)
+
+
 def test_report_has_every_scenario_and_says_when_the_machine_was_busy(record: Record) -> None:
     text = whole(record)
     for title in ("Streams of tokens at 10 ms steps", "Short requests, step clock off", "Start-up and memory", "Versions"):
@@ -172,7 +188,7 @@ def test_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_plots_are_made_and_are_the_same_for_the_same_record(record: Record, tmp_path: Path) -> None:
     names = sorted(path.name for path in write_report(record, tmp_path))
-    assert names == ["README.md", "cpu_per_token.png", "throughput.png", "ttft.png"]
+    assert names == ["README.md", "cpu_per_token.png", "requests.png", "throughput.png", "ttft.png"]
     before = {name: (tmp_path / name).read_bytes() for name in names}
     assert all(before[name].startswith(b"\x89PNG") for name in names if name.endswith("png"))
     plot(Figures(record), tmp_path)

@@ -74,7 +74,8 @@ def test_ramp_ends_behind_the_first_rung_that_is_too_high(monkeypatch: pytest.Mo
     def fake(point: Point, running: Running, repeat: int, seed: int) -> measuring.Sample:
         asked.append(point.streams)
         p99 = 10.0 if point.streams < 1024 else 2000.0
-        return {"load": {"ttft_ms": {"p99": p99}, "requests": {"failed": 0, "started": 5}}}
+        requests = {"failed": 0, "started": 5, "disconnected": 0, "slow": 0}
+        return {"load": {"ttft_ms": {"count": 5, "p99": p99}, "requests": requests}}
 
     monkeypatch.setattr(measuring, "measure", fake)
     running: Running = object()  # type: ignore[assignment]
@@ -92,8 +93,34 @@ def test_points_are_all_different_and_controls_are_measured_once() -> None:
     full = dataclasses.replace(plan("classic-2", "fastfront", "vllm-python-2", repeats=3), quick=False)
     classic, ours, narrow = full.peers
     assert full.points_of(classic, 1) == []
+    assert full.points_of(classic, 0) == full.points_of(ours, 1)
     assert len(full.points_of(ours, 0)) > len(full.points_of(ours, 1)) > 0
     assert {f"{p.scenario}/{p.name}" for p in full.points_of(narrow, 2)} == {"decode/1024 streams"}
+
+
+def test_interrupted_run_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Running] = []
+
+    def remember(setting: Setting) -> Running:
+        started.append(BY_NAME["floor"].start(setting))
+        return started[-1]
+
+    def interrupted(point: Point, running: Running, repeat: int, seed: int) -> measuring.Sample:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bench.runner.measure", interrupted)
+    chosen = plan("floor")
+    peers = tuple(dataclasses.replace(peer, start=remember) for peer in chosen.peers)
+    record = run(dataclasses.replace(chosen, peers=peers), PATHS, [], lambda text: None)
+    assert [failure["error"] for failure in record["failures"]] == ["interrupted"]
+    assert len(record["starts"]) == 1
+    assert session_members(started[0].front.pid) == []
+
+
+def test_time_is_told_beforehand() -> None:
+    every = [peer.name for peer in PEERS]
+    quick, once = plan("floor", "fastfront"), dataclasses.replace(plan(*every), scenarios=frozenset(SCENARIOS), quick=False)
+    assert 10 < quick.expected_s() < once.expected_s() < dataclasses.replace(once, repeats=3).expected_s() < 25 * 60
 
 
 @pytest.mark.parametrize(
