@@ -14,6 +14,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 SPEEDUPS = Path("fastfront/_speedups")
+PARSER = SPEEDUPS / "llhttp"  # C sources of the HTTP parser, as its authors generate them
 
 
 def extensions() -> list[Extension]:
@@ -25,7 +26,8 @@ def extensions() -> list[Extension]:
     return [
         Extension(
             ".".join(source.with_suffix("").parts),
-            [str(source)],
+            [str(source), *(map(str, sorted(PARSER.glob("*.c"))) if source.stem == "http_message" else ())],
+            include_dirs=[str(SPEEDUPS)],
             extra_compile_args=flags,
             define_macros=[("FASTFRONT_CHECKS", "1")] if checks else [],
             depends=sorted(str(path) for path in SPEEDUPS.glob("*.h")),

@@ -6,6 +6,7 @@ The pump's table holds one reference to the Call per live choice.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from fastfront._speedups.buffers cimport Buf
 from fastfront._speedups.detokenizer cimport Detok
+from fastfront._speedups.http_connection cimport Conn
 from fastfront._speedups.logprobs cimport CompletionLogprobs, Context
 from fastfront._speedups.stop_matcher cimport StopSet, StopState
 from fastfront._speedups.vocabulary cimport Vocabulary
@@ -71,6 +72,7 @@ cdef struct CallC:
     bint started                # something of the answer has been produced: no status line can be sent any more
     bint entered                # a table has taken it (and holds a reference until it is over)
     bint ended                  # the answer is complete, failed or given up
+    bint given_up               # no answer, or none to its end
     uint32_t n_choices
     uint32_t remaining          # choices that are not finished
     uint64_t prompt_tokens      # of all prompts
@@ -83,6 +85,8 @@ cdef struct CallC:
     double arrived_at           # when the request came (monotonic s), set by attach
     double ready_at             # when it was ready for its lane
     double sent_at              # when something was last written to the client, or the call attached (monotonic s)
+    Conn *conn                  # where an open stream of the native server goes, else NULL
+    uint64_t serial             # of its request there
     StopSet *stops              # NULL without stop strings
     Choice *choices             # n_choices
 
@@ -90,9 +94,9 @@ cdef struct CallC:
 cdef class Call:
     cdef CallC c
     cdef readonly Vocabulary vocabulary
-    cdef readonly object protocol       # granian's, until the answer is complete
+    cdef readonly object protocol       # takes the answer, until that is complete
     cdef object transport               # made by the lane at the first event; dropping it ends the response
-    cdef object send                    # transport.send_bytes
+    cdef object send                    # transport.send_bytes, if that is granian's
     cdef readonly object sink           # fastfront.streams.sink.Sink, or None
     cdef readonly list headers          # further response headers, or None
     cdef public object on_end           # called once by the lane, with the Call, when it is over (any way)

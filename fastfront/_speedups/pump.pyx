@@ -2,11 +2,11 @@
 """The pump: takes one engine message and drives all its streams.
 
 First the whole message is decoded, detokenized, checked for stop strings and encoded without the GIL, into one buffer and a
-list of events; then every event is one call of granian's send. One lane thread owns a Pump and everything attached to it.
+list of events, each of which is then written to its connection, or handed to granian. One lane thread owns a Pump and everything attached to it.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF, Py_TYPE
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_TYPE, Py_XDECREF
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
@@ -17,6 +17,8 @@ from fastfront._speedups.clocks cimport monotonic, unix_time
 from fastfront._speedups.counters cimport Counters
 from fastfront._speedups.detokenizer cimport detok_feed, detok_flush
 from fastfront._speedups.histograms cimport LANE_EVENT_TOKENS, LANE_LAG, observe
+from fastfront._speedups.http_connection cimport PIECE_LAST, PIECE_MORE, Conn, conn_send
+from fastfront._speedups.http_server cimport HttpStream
 from fastfront._speedups.logprobs cimport (
     Frames, LogprobRows, chat_entry, completion_entry, completion_first, context_add, logprobs_id, prompt_logprobs_put,
 )
@@ -61,6 +63,9 @@ cdef struct Piece:              # of EVENT_PIECE: what its choice was like then;
 
 cdef struct Event:
     CallC *call
+    bint sent           # written to the call's connection
+    bint failed         # the client has gone
+    PyObject *drop      # to be released
     size_t at
     size_t n
     uint8_t kind
@@ -224,6 +229,9 @@ cdef class Pump(StreamTable):
         e = &self.events[self.n_events]
         self.n_events += 1
         e.call = c
+        e.sent = False
+        e.failed = False
+        e.drop = NULL
         e.kind = kind
         e.at = at
         e.n = self.out.len - at if kind != EVENT_FAIL else 0
@@ -542,6 +550,7 @@ cdef class Pump(StreamTable):
             r = self.take_message(data, size, &engine, &rest)
             looked_at = self.take_stats(engine, &rest)
             self.counters.settle(engine, self.message_tokens, self.made_at or self.now, self.now)
+            self.write_events()
         self.flush()
         if self.made_at > 0 and 0 <= engine < self.local_engines:
             observe(&self.counters.lane[<int>LANE_LAG], max(0.0, monotonic() - self.made_at))
@@ -566,20 +575,50 @@ cdef class Pump(StreamTable):
                 continue
             call = <Call>self.table[i].call.owner
             call.c.sent_at = now
-            if not self.deliver(call, comment, len(comment)):
+            if not self.deliver(call, comment, len(comment), False):
                 gone.append(call)
         for call in gone:
             self.cancel(call)
 
-    cdef bint deliver(self, Call call, const char *data, size_t n) except -1:
-        """Hands bytes of a stream to granian, opening it first if needed. False: the client has gone."""
-        cdef PyObject *result
-        cdef bint ok
-        cdef bytes piece = PyBytes_FromStringAndSize(data, n)
-        if call.send is None:
-            call.transport = call.protocol.response_stream(
-                200, self.sse_headers if call.headers is None else self.sse_headers + call.headers)
+    cdef int open_stream(self, Call call) except -1:
+        call.transport = call.protocol.response_stream(
+            200, self.sse_headers if call.headers is None else self.sse_headers + call.headers)
+        if type(call.transport) is HttpStream:
+            call.c.conn = (<HttpStream>call.transport).conn
+            call.c.serial = (<HttpStream>call.transport).serial
+        else:
             call.send = call.transport.send_bytes
+        return 0
+
+    cdef void write_events(self) noexcept nogil:
+        """Writes the events of streams that are open on connections of the native server."""
+        cdef size_t i
+        cdef Event *e
+        cdef CallC *c
+        for i in range(self.n_events):
+            e = &self.events[i]
+            c = e.call
+            if c.conn == NULL or (e.kind != EVENT_SEND and e.kind != EVENT_LAST):
+                continue
+            e.failed = conn_send(
+                c.conn, c.serial, self.out.data + e.at, e.n, PIECE_LAST if e.kind == EVENT_LAST else PIECE_MORE, &e.drop) < 0
+            e.sent = True
+            self.sends += 1
+
+    cdef bint deliver(self, Call call, const char *data, size_t n, bint last) except -1:
+        """Sends bytes of a stream, opening it first if needed. False: the client has gone."""
+        cdef PyObject *result
+        cdef PyObject *drop
+        cdef bint ok
+        cdef bytes piece
+        if call.transport is None:
+            self.open_stream(call)
+        if call.c.conn != NULL:
+            self.sends += 1
+            ok = conn_send(call.c.conn, call.c.serial, data, n, PIECE_LAST if last else PIECE_MORE, &drop) == 0
+            Py_XDECREF(drop)
+            return ok
+        piece = PyBytes_FromStringAndSize(data, n)
         result = PyObject_CallOneArg(<PyObject *>call.send, <PyObject *>piece)
         self.sends += 1
         ok = <PyObject *>Py_TYPE(<object>result) == self.ok_type
@@ -595,6 +634,11 @@ cdef class Pump(StreamTable):
         if call.c.choices == NULL:
             return 0
         call.send = None
+        if call.c.conn != NULL:
+            call.c.conn = NULL
+            (<HttpStream>call.transport).end()
+        elif call.c.given_up and call.transport is None:
+            call.protocol.abandon()
         call.transport = None
         on_end = call.on_end
         call.on_end = None
@@ -611,6 +655,7 @@ cdef class Pump(StreamTable):
         cdef uint32_t i
         cdef CallC *c = &call.c
         c.ended = True
+        c.given_up = True
         for i in range(c.n_choices):
             if not c.choices[i].finished:
                 self.counters.of(c.choices[i].engine).requests[<int>FINISH_ABORT] += 1
@@ -629,12 +674,15 @@ cdef class Pump(StreamTable):
         cdef list over = None
         for i in range(self.n_events):
             e = &self.events[i]
+            if e.sent and e.kind == EVENT_SEND and not e.failed:
+                continue
+            Py_XDECREF(e.drop)
             call = <Call>e.call.owner
             if self.gone and call in self.gone:
                 continue
             try:
                 if e.kind == EVENT_SEND or e.kind == EVENT_LAST:
-                    if not self.deliver(call, self.out.data + e.at, e.n) and e.kind == EVENT_SEND:
+                    if not (not e.failed if e.sent else self.deliver(call, self.out.data + e.at, e.n, e.kind == EVENT_LAST)) and e.kind == EVENT_SEND:
                         self.gone.append(call)
                         if not call.c.ended:
                             self.give_up(call)
@@ -697,7 +745,7 @@ cdef class Pump(StreamTable):
                 call.protocol.response_bytes(
                     200, self.json_headers if call.headers is None else self.json_headers + call.headers, made)
                 return 0
-        if made and call.c.stream and not self.deliver(call, made, len(made)) and e.kind == EVENT_PIECE:
+        if made and call.c.stream and not self.deliver(call, made, len(made), e.kind == EVENT_LAST_PIECE) and e.kind == EVENT_PIECE:
             self.gone.append(call)
             if not call.c.ended:
                 self.give_up(call)
@@ -716,8 +764,8 @@ cdef class Pump(StreamTable):
 
     cdef int send_failure(self, Call call, int code) except -1:
         message = PyBytes_FromStringAndSize(self.fail_message.data, self.fail_message.len).decode("utf-8", "replace")
-        if call.send is not None:
-            call.send((self.fail_event if call.sink is None else call.sink.failure_event)(code, message))
+        if call.transport is not None:
+            call.transport.send_bytes((self.fail_event if call.sink is None else call.sink.failure_event)(code, message))
             self.sends += 1
             return 0
         status, headers, body = (self.fail_body if call.sink is None else call.sink.failure_answer)(code, message)

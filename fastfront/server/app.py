@@ -1,4 +1,4 @@
-"""Routes, and the way of a request from granian's thread to its handler."""
+"""Routes, and the way of a request from the server's thread to its handler."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import setproctitle
 
 from fastfront.errors import ApiError, EngineDeadError, http_error
 from fastfront.server.cors import Cors
-from fastfront.server.exchange import Exchange, Headers
-from fastfront.server.http import BodyReader
+from fastfront.server.exchange import Exchange, Headers, Request
 from fastfront.server.watch import Watch
 
 log = logging.getLogger("fastfront.server")
-INLINE_BODY_BYTES = 64 * 1024  # larger bodies go to the request threads: they must not hold up granian's
+INLINE_BODY_BYTES = 64 * 1024  # larger bodies go to the request threads: they must not hold up the server's
 Handler = Callable[[Exchange], None]
 
 
@@ -33,10 +31,6 @@ class Route:
     handler: Handler
     reads_body: bool = False
     open: bool = False
-
-
-def _ignore(_body: bytes | None, _too_large: bool) -> None:
-    pass
 
 
 class RequestThreads:
@@ -59,7 +53,7 @@ class RequestThreads:
 
 
 class App:
-    """What granian calls. Shared by all its threads; immutable once serving."""
+    """What the server calls. Shared by all its threads; immutable once serving."""
 
     def __init__(
         self,
@@ -88,10 +82,10 @@ class App:
         self._max_body = max_body_bytes
         self._threads = RequestThreads(request_threads)
 
-    def intake(self, scope: Any, protocol: Any) -> None:
-        """Takes a request in. On granian's Python threads; returns as soon as the body is on its way."""
-        method, path = scope.method, scope.path
-        exchange = Exchange(scope, protocol, method, path)
+    def intake(self, request: Request) -> None:
+        """Takes a request in, on a thread of the server; returns when the request is handled, or its body is on its way."""
+        exchange = Exchange(request)
+        method, path = exchange.method, exchange.path
         if self._watch is not None:
             self._watch.watch(exchange)
         if (self._cors is not None or self._request_id_headers) and self._add_headers(exchange):
@@ -99,38 +93,26 @@ class App:
         methods = self._routes[path] if path in self._routes else self._matching(path)
         if methods is None:
             self._no_route(exchange, path)
-            self._drop_body(exchange, protocol)
+            request.drop_body()
             return
         route = methods[method] if method in methods else None  # noqa: SIM401 - docs/structures.md, rules between threads
         if route is None:
             headers = [("allow", ", ".join(methods))]
             exchange.json(http_error(405, "Method Not Allowed").body(), 405, headers)
-            self._drop_body(exchange, protocol)
+            request.drop_body()
             return
         if self._key_digests and not route.open and not self._authorized(exchange):
             exchange.json(b'{"error":"Unauthorized"}', 401, [("www-authenticate", "Bearer")])
-            self._drop_body(exchange, protocol)
+            request.drop_body()
             return
-        if not route.reads_body:
+        length = exchange.header("content-length") if route.reads_body else None
+        if not route.reads_body or (length is None and exchange.header("transfer-encoding") is None):
             self.run(exchange, route.handler)
-            return
-        length = exchange.header("content-length")
-        reader = BodyReader(protocol, self._max_body, lambda body, too_large: self._got_body(exchange, route, body, too_large))
-        if length is None and exchange.header("transfer-encoding") is None:
-            self.run(exchange, route.handler)
-        elif length is None:
-            reader.read_chunked()
-        elif length.isdigit() and int(length) <= self._max_body:
-            reader.read_sized()
+        elif length is None or (length.isdigit() and int(length) <= self._max_body):
+            request.read_body(self._max_body, lambda body, too_large: self._got_body(exchange, route, body, too_large))
         else:
             self._refuse(exchange, self._too_large())
-            self._drop_body(exchange, protocol)
-
-    def _drop_body(self, exchange: Exchange, protocol: Any) -> None:
-        """Reads what a client sends that has been answered already, unless it waits to be asked for it."""
-        sends = (exchange.header("content-length") or "0") != "0" or exchange.header("transfer-encoding") is not None
-        if sends and exchange.header("expect") is None:
-            BodyReader(protocol, 0, _ignore).drop()
+            request.drop_body()
 
     def _got_body(self, exchange: Exchange, route: Route, body: bytes | None, too_large: bool) -> None:
         if too_large:

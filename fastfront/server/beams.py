@@ -20,6 +20,12 @@ log = logging.getLogger("fastfront.server")
 class NoAnswer:
     """Stands in for the protocol of a call whose answer goes to nobody: its sink has it."""
 
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def abandon(self) -> None:
+        self._exchange.protocol.abandon()
+
     def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         pass
 
@@ -88,7 +94,7 @@ class BeamRunner:
             self._answer(search)
             return
         search.running = True
-        self._dispatcher.submit(call, exchange.scope, exchange.protocol, exchange.arrival_time, None, ended, NoAnswer())
+        self._dispatcher.submit(call, exchange.request, NoAnswer(exchange), exchange.arrival_time, None, ended, announced=True)
 
     def _answer(self, search: Search) -> None:
         body = search.steps.answer()

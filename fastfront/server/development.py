@@ -106,7 +106,7 @@ class Development:
 
 
 def _query(exchange: Exchange) -> Query:
-    return parse_qs(exchange.scope.query_string or "")
+    return parse_qs(exchange.request.query_string)
 
 
 def _flag(query: Query, name: str, default: bool = False) -> bool:

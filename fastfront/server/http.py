@@ -1,161 +1,22 @@
-"""granian without an event loop.
-
-granian hands every request to a scheduler object, on one of its own Python threads, and reports finished reads by calling
-`call_soon_threadsafe` of "the event loop". Here both are ours: the scheduler calls the application right on that thread, and
-the loop runs a callback where it is. So no asyncio loop exists in the process, and a request crosses two threads less.
-This is the only file that touches granian's internals; they are those of the pinned version.
-"""
+"""The HTTP/1.1 server: threads that share one epoll, each of which takes requests in and handles them."""
 
 from __future__ import annotations
 
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
-from typing import Any
 
-from granian import _granian
-from granian.http import HTTP1Settings
+import setproctitle
+
+from fastfront._speedups.http_server import HttpRequest
+from fastfront._speedups.http_server import HttpServer as NativeServer
 
 log = logging.getLogger("fastfront.http")
-native: Any = _granian  # its type stubs do not follow its code
-HEADER_BUFFER_BYTES = 8192 + 4096 * 100
 STOP_WAIT_S = 5.0
-DROPPED_BYTES = 32 << 20
+STOP_POLL_S = 0.01
 BACKLOG = 4096  # clients that may wait to be accepted
-Intake = Callable[[Any, Any], None]
-
-
-class _StopFuture:
-    """What granian resolves when a worker has stopped."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-
-    def set_result(self, _: object) -> None:
-        self.event.set()
-
-
-class _InlineLoop:
-    """The part of an event loop that granian calls. Runs every callback at once, on the calling thread."""
-
-    def call_soon_threadsafe(self, callback: Callable[..., object], *args: object, context: object = None) -> None:
-        callback(*args)
-
-    call_soon = call_soon_threadsafe
-
-    def create_future(self) -> _StopFuture:
-        return _StopFuture()
-
-    def run_until_complete(self, future: _StopFuture) -> None:
-        future.event.wait()
-
-
-class _Scheduler(native.CallbackScheduler):  # type: ignore[misc]  # native is Any
-    """Calls `intake(scope, protocol)` for every request. It must not raise: granian does not look."""
-
-    def __new__(cls, loop: _InlineLoop, intake: Intake) -> _Scheduler:
-        return super().__new__(cls, loop, intake, None, None, None)  # type: ignore[no-any-return]
-
-    def __init__(self, loop: _InlineLoop, intake: Intake) -> None:
-        def schedule(watcher: Any) -> None:
-            try:
-                intake(watcher.scope, watcher.proto)
-            except BaseException:
-                log.exception("a request could not be taken in")
-                watcher.proto.response_bytes(500, [], b"")
-
-        self._schedule_fn = schedule
-
-
-class BodyReader:
-    """Reads one request body, then calls `done(body)`; None when the client went away or the body grew past `limit`.
-
-    granian's futures can lose a wake-up on free-threaded builds: a result set while the callback is being added calls nobody.
-    So the callback is added, then the future is looked at again, and whichever of the two comes first goes on: each future has
-    a list of one token, and popping it is atomic.
-    """
-
-    __slots__ = ("_done", "_dropping", "_limit", "_parts", "_protocol", "_total")
-
-    def __init__(self, protocol: Any, limit: int, done: Callable[[bytes | None, bool], None]) -> None:
-        self._protocol = protocol
-        self._limit = limit
-        self._done = done
-        self._parts: list[bytes] = []
-        self._total = 0
-        self._dropping = False
-
-    def read_sized(self) -> None:
-        """The whole body at once; its announced length has been checked against the limit."""
-        self._await(self._protocol(), self._whole)
-
-    def read_chunked(self) -> None:
-        """Piece by piece, with a running total."""
-        self._protocol.__aiter__()
-        self._await(self._protocol.__anext__(), self._piece)
-
-    def drop(self) -> None:
-        """Throws the body away, up to DROPPED_BYTES of it, once the answer is on its way.
-
-        A connection closed with unread bytes is reset, and the client that is still sending would never see its answer.
-        """
-        self._start_dropping()
-        self.read_chunked()
-
-    def _start_dropping(self) -> None:
-        self._parts.clear()
-        self._limit = self._total + DROPPED_BYTES
-        self._dropping = True
-
-    def _await(self, future: Any, then: Callable[[Any], None]) -> None:
-        claims: list[object] = [None]
-
-        def once(settled: Any) -> None:
-            try:
-                claims.pop()
-            except IndexError:
-                return
-            then(settled)
-
-        future.add_done_callback(once)
-        if future.done():
-            once(future)
-
-    def _whole(self, future: Any) -> None:
-        try:
-            body = future.result()
-        except Exception:
-            self._done(None, False)
-            return
-        self._done(body, False)
-
-    def _piece(self, future: Any) -> None:
-        while True:
-            try:
-                piece = future.result()
-            except Exception:
-                self._end(None, False)
-                return
-            if not piece:
-                self._end(b"".join(self._parts), False)
-                return
-            self._total += len(piece)
-            if self._total > self._limit:
-                if self._dropping:
-                    return
-                self._end(None, True)
-                self._start_dropping()
-            if not self._dropping:
-                self._parts.append(piece)
-            future = self._protocol.__anext__()
-            if not future.done():
-                self._await(future, self._piece)
-                return
-
-    def _end(self, body: bytes | None, too_large: bool) -> None:
-        if not self._dropping:
-            self._done(body, too_large)
 
 
 def bind_socket(host: str, port: int, uds: str | None) -> socket.socket:
@@ -167,64 +28,49 @@ def bind_socket(host: str, port: int, uds: str | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     tcp = socket.socket(family, socket.SOCK_STREAM)
     tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     tcp.bind((host, port))
     return tcp
 
 
 class HttpServer:
-    """granian's workers over one bound socket. `intake(scope, protocol)` runs on granian's Python threads."""
+    """`intake(request)` runs on the server's threads."""
 
     def __init__(
         self,
         sock: socket.socket,
-        intake: Intake,
+        intake: Callable[[HttpRequest], None],
         *,
-        workers: int,
         request_threads: int,
         max_connections: int,
         keep_alive_s: float,
-        ssl_certfile: str | None = None,
-        ssl_keyfile: str | None = None,
     ) -> None:
-        uds = sock.family == socket.AF_UNIX
-        loop = _InlineLoop()
+        sock.setblocking(False)
         self._sock = sock
-        self._signal = native.WorkerSignal()
-        worker = native.RSGIWorker(
-            1,  # worker id
-            native.SocketHolder(sock.fileno(), uds, BACKLOG),
-            None,  # ipc
-            workers,  # runtime threads, each with its own epoll
-            512,  # tokio's blocking threads, at most; none is used
-            max(1, -(-request_threads // workers)),
-            3600,  # idle Python threads are kept
-            max(1, max_connections // workers),
-            "1",
-            HTTP1Settings(header_read_timeout=int(keep_alive_s * 1000), max_buffer_size=HEADER_BUFFER_BYTES),
-            None,
-            False,  # websockets
-            None,  # static files
-            ssl_certfile is not None,
-            ssl_certfile,
-            ssl_keyfile,
-            None,
-            "tls1.2",
-            None,
-            [],
-            False,
-            (None, None),
-        )
-        serve = worker.serve_mtr_uds if uds else worker.serve_mtr
-        scheduler = _Scheduler(loop, intake)
-        self._thread = threading.Thread(target=serve, args=(scheduler, loop, self._signal), name="http", daemon=True)
+        self._native = NativeServer(sock.fileno(), intake, max_connections, keep_alive_s)
+        self._threads = [
+            threading.Thread(target=self._run, args=(f"http-{k}",), name=f"http-{k}", daemon=True) for k in range(request_threads)
+        ]
 
     def start(self) -> None:
-        """From here on connections are taken: those that come before granian has started wait in the backlog."""
+        """From here on connections are taken: those that come before the threads have started wait in the backlog."""
         self._sock.listen(BACKLOG)
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Stops accepting and closes idle connections; waits a moment for those that still answer."""
-        self._signal.set()
-        self._thread.join(STOP_WAIT_S)
+        self._native.close_idle()
+        self._sock.close()
+        deadline = time.monotonic() + STOP_WAIT_S
+        while self._native.open and time.monotonic() < deadline:
+            time.sleep(STOP_POLL_S)
+        self._native.quit()
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()) + STOP_POLL_S)
+
+    def _run(self, name: str) -> None:
+        setproctitle.setthreadtitle(name)
+        try:
+            self._native.run()
+        except Exception:
+            log.exception("thread %s failed", name)

@@ -8,7 +8,7 @@ from fastfront.server.exchange import Headers
 
 
 class Relay:
-    """Stands in for granian's protocol object of one request and tells `answering` what goes out. One thread at a time."""
+    """Stands in for a request when it is answered and tells `answering` what goes out. One thread at a time."""
 
     __slots__ = ("_protocol",)
 
@@ -32,5 +32,5 @@ class Relay:
         self.answering(status, False)
         return transport
 
-    def client_disconnect(self) -> Any:
-        return self._protocol.client_disconnect()
+    def abandon(self) -> None:
+        self._protocol.abandon()

@@ -75,7 +75,7 @@ class Routes:
         if self._trace is not None:
             self._trace(prepared, exchange)
         self._dispatcher.submit(
-            prepared, exchange.scope, exchange.protocol, exchange.arrival_time, exchange.extra_headers, exchange.on_end
+            prepared, exchange.request, exchange.protocol, exchange.arrival_time, exchange.extra_headers, exchange.on_end
         )
 
     def models(self, exchange: Exchange) -> None:

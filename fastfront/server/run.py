@@ -43,6 +43,7 @@ from fastfront.server.cors import Cors
 from fastfront.server.development import Development, development_mode
 from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
 from fastfront.server.gil import require_gil_off
+from fastfront.server.granian import GranianServer
 from fastfront.server.health import Health
 from fastfront.server.http import HttpServer, bind_socket
 from fastfront.server.idle_gc import IdleCollector
@@ -53,7 +54,6 @@ from fastfront.server.tls import check_certificate
 from fastfront.server.tracing.exporter import Exporter
 from fastfront.server.tracing.tracer import Tracer, headers_from
 from fastfront.server.watch import Watch
-from fastfront.streams.connections import Connections
 from fastfront.streams.dispatcher import Dispatcher
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
@@ -186,10 +186,10 @@ class Server:
 
     def _start_http(
         self, sock: socket.socket, serving: Serving, vocabulary: Vocabulary, engines: list[EngineInfo]
-    ) -> HttpServer:
+    ) -> HttpServer | GranianServer:
         config = self._config
         request_log = RequestLog(serving.tokenizer.decode, config.log.max_prompt_chars) if config.log.requests else None
-        dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, Connections(), serving.fingerprint, request_log)
+        dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, serving.fingerprint, request_log)
         if config.log.access:
             self._access_log = AccessLog(config.log.access_skips)
             self._access_log.start()
@@ -218,16 +218,23 @@ class Server:
             request_id_headers=config.enable_request_id_headers,
             watch=Watch(self._access_log, http_metrics),
         )
-        server = HttpServer(
-            sock,
-            app.intake,
-            workers=config.workers,
-            request_threads=config.request_threads,
-            max_connections=connection_limit(config.max_connections),
-            keep_alive_s=config.keep_alive_s,
-            ssl_certfile=config.ssl_certfile,
-            ssl_keyfile=config.ssl_keyfile,
-        )
+        limit = connection_limit(config.max_connections)
+        server: HttpServer | GranianServer
+        if config.ssl_certfile is not None and config.ssl_keyfile is not None:
+            server = GranianServer(
+                sock,
+                app.intake,
+                workers=config.workers,
+                request_threads=config.request_threads,
+                max_connections=limit,
+                keep_alive_s=config.keep_alive_s,
+                ssl_certfile=config.ssl_certfile,
+                ssl_keyfile=config.ssl_keyfile,
+            )
+        else:
+            server = HttpServer(
+                sock, app.intake, request_threads=config.request_threads, max_connections=limit, keep_alive_s=config.keep_alive_s
+            )
         server.start()
         return server
 
@@ -320,7 +327,7 @@ class Server:
     def _live(self) -> int:
         return sum(lane.pump.live for lane in self._lanes)
 
-    def _stop(self, server: HttpServer) -> int:
+    def _stop(self, server: HttpServer | GranianServer) -> int:
         dead = self._health.dead_reason
         signals = self._signals
         self._health.drain()

@@ -41,9 +41,8 @@ class WatchedProtocol(Relay):
 
     def __init__(self, exchange: Exchange, watch: Watch) -> None:
         super().__init__(exchange.protocol)
-        scope = exchange.scope
-        self._client = scope.client
-        self._http_version = scope.http_version
+        self._client = exchange.request.client
+        self._http_version = exchange.request.http_version
         self._method = exchange.method
         self._path = exchange.path
         self._length = exchange.header("content-length")

@@ -6,17 +6,24 @@ import functools
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from fastfront._speedups.call import Call
 from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.lane import Lane
 from fastfront.errors import EngineDeadError
-from fastfront.streams.connections import Connection, Connections
 from fastfront.streams.prepared import PreparedCall
 
 log = logging.getLogger("fastfront.streams")
+
+
+class Client(Protocol):
+    """Who a request came from."""
+
+    def watch(self, gone: Callable[[], object], /) -> bool:
+        """`gone()` is called if the client leaves before its answer is complete. True: it has left already."""
 
 
 class Dispatcher:
@@ -27,7 +34,6 @@ class Dispatcher:
         lanes: list[Lane],
         balancer: Balancer,
         vocabulary: Vocabulary,
-        connections: Connections,
         fingerprint: str,
         on_submit: Callable[[PreparedCall], None] | None = None,
     ) -> None:
@@ -35,7 +41,6 @@ class Dispatcher:
         self._lanes = lanes
         self._balancer = balancer
         self._vocabulary = vocabulary
-        self._connections = connections
         self._fingerprint = fingerprint
         self._turn = itertools.count()
         self._on_submit = on_submit
@@ -53,45 +58,44 @@ class Dispatcher:
     def submit(
         self,
         prepared: PreparedCall,
-        scope: Any,
+        client: Client,
         protocol: Any,
         arrival_time: float,
         headers: list[tuple[str, str]] | None = None,
         on_end: Callable[[Call], None] | None = None,
-        answer_to: Any = None,
+        announced: bool = False,
     ) -> None:
-        """Starts the request. From here on the lane answers it, with `headers` besides its own, and calls `on_end` at its end.
+        """Starts the request; `protocol` takes the answer.
 
-        `answer_to` gets the answer in the place of `protocol`: the request is one of many, and `on_submit` has seen them all.
+        From here on the lane answers it, with `headers` besides its own, and calls `on_end` at its end. `announced`: it is one step
+        of many, and `on_submit` has seen the whole.
         Raises EngineDeadError when no engine can take it.
         """
-        if self._on_submit is not None and answer_to is None:
+        if self._on_submit is not None and not announced:
             self._on_submit(prepared)
         engines = self._pick(prepared)
         if not engines:
             raise EngineDeadError("no engine is running")
         lane = self._lanes[next(self._turn) % len(self._lanes)]
         try:
-            connection = self._connections.of(scope, protocol)
             call = Call(
                 prepared,
                 self._vocabulary,
-                protocol if answer_to is None else answer_to,
+                protocol,
                 engines,
                 lane.index,
                 self._fingerprint,
                 arrival_time,
-                connection.ended if on_end is None else _both(connection.ended, on_end),
+                on_end,
                 headers,
             )
         except BaseException:
             self._balancer.finished(engines)
             raise
         if prepared.data_parallel_rank is None and self._balancer.size > 1:
-            call.again = functools.partial(self._again, prepared, connection, lane, headers)
-        connection.begin(call)
+            call.again = partial(self._again, prepared, client, lane, headers)
         lane.post(call)
-        connection.posted(call, lane)
+        self._watch(client, lane, call)
 
     def _pick(self, prepared: PreparedCall) -> list[int]:
         choices = len(prepared.prompts) * prepared.n
@@ -102,7 +106,7 @@ class Dispatcher:
     def _again(
         self,
         prepared: PreparedCall,
-        connection: Connection,
+        client: Client,
         lane: Lane,
         headers: list[tuple[str, str]] | None,
         call: Call,
@@ -118,14 +122,11 @@ class Dispatcher:
             prepared, self._vocabulary, call.protocol, engines, lane.index, self._fingerprint, call.arrival_time, call.on_end,
             headers,
         )  # fmt: skip
-        connection.begin(fresh)
-        connection.posted(fresh, lane)
+        self._watch(client, lane, fresh)
         return fresh
 
-
-def _both(first: Callable[[Call], None], second: Callable[[Call], None]) -> Callable[[Call], None]:
-    def ended(call: Call) -> None:
-        first(call)
-        second(call)
-
-    return ended
+    def _watch(self, client: Client, lane: Lane, call: Call) -> None:
+        """The lane has the call, or is about to attach it before it looks at its inbox: it cancels no calls that it does not know."""
+        cancel = partial(lane.cancel, call)
+        if client.watch(cancel):
+            cancel()

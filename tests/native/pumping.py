@@ -26,7 +26,7 @@ class PeerGoneErr:
 
 @dataclass
 class Client:
-    """Stands for granian's protocol and transport."""
+    """Stands for a request and its transport."""
 
     gone: bool = False
     pieces: list[bytes] = field(default_factory=list)
@@ -38,6 +38,9 @@ class Client:
         assert self.status is None
         self.status, self.headers = status, headers
         return self
+
+    def abandon(self) -> None:
+        """Without effect once answered."""
 
     def send_bytes(self, data: bytes) -> object:
         if self.gone:

@@ -1,0 +1,527 @@
+# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
+"""Accepting, writing and closing; see the .pxd for who may do what."""
+from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, EPROTO, errno
+from libc.stdint cimport uint16_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset, strlen
+from posix.time cimport clock_gettime, timespec
+from posix.unistd cimport close
+
+from fastfront._speedups.buffers cimport Buf, buf_free, buf_put, buf_reserve
+from fastfront._speedups.http_message cimport message_free, message_init, message_next
+
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_init(pthread_mutex_t *, void *)
+    int pthread_mutex_destroy(pthread_mutex_t *)
+    int pthread_mutex_lock(pthread_mutex_t *)
+    int pthread_mutex_trylock(pthread_mutex_t *)
+    int pthread_mutex_unlock(pthread_mutex_t *)
+
+
+cdef extern from *:
+    """
+    #define _FASTFRONT_SOCKETS
+    #include <arpa/inet.h>
+    #include <netinet/in.h>
+    #include <netinet/tcp.h>
+    #include <sys/epoll.h>
+    #include <sys/eventfd.h>
+    #include <sys/socket.h>
+    #include <time.h>
+    """
+    int CLOCK_MONOTONIC_COARSE
+
+
+cdef extern from "<sys/epoll.h>" nogil:
+    ctypedef union epoll_data:
+        uint64_t u64
+    cdef struct epoll_event:
+        uint32_t events
+        epoll_data data
+    int epoll_create1(int)
+    int epoll_ctl(int, int, int, epoll_event *)
+    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
+    unsigned EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLET
+
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int eventfd(unsigned, int)
+    int EFD_CLOEXEC, EFD_NONBLOCK
+
+
+cdef extern from "<sys/socket.h>" nogil:
+    cdef struct sockaddr:
+        unsigned short sa_family
+    cdef struct sockaddr_storage:
+        unsigned short ss_family
+    ctypedef unsigned socklen_t
+    int accept4(int, sockaddr *, socklen_t *, int)
+    ssize_t send(int, const void *, size_t, int)
+    int shutdown(int, int)
+    int setsockopt(int, int, int, const void *, socklen_t)
+    int SOCK_NONBLOCK, SOCK_CLOEXEC, MSG_NOSIGNAL, MSG_DONTWAIT, SHUT_WR, AF_INET, AF_INET6, SOL_SOCKET, SO_KEEPALIVE
+
+
+cdef extern from "<netinet/in.h>" nogil:
+    int IPPROTO_TCP
+    cdef struct in6_addr:
+        pass
+    cdef struct in_addr:
+        pass
+    cdef struct sockaddr_in:
+        uint16_t sin_port
+        in_addr sin_addr
+    cdef struct sockaddr_in6:
+        uint16_t sin6_port
+        in6_addr sin6_addr
+    uint16_t ntohs(uint16_t)
+
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    int TCP_NODELAY
+
+
+cdef extern from "<arpa/inet.h>" nogil:
+    const char *inet_ntop(int, const void *, char *, socklen_t)
+
+
+cdef enum:
+    SMALL = 4096                # pieces up to this size are framed on the stack
+    KEPT_BYTES = 65536          # a buffer larger than this is given back when its request is over
+
+
+cdef double LINGER_S = 5.0              # how long a client may go on sending what nobody wants any more
+cdef double STALL_S = 120.0             # how long a body may make no progress
+cdef uint64_t KEY_LISTEN = 0xFFFFFFFFFFFFFFFFULL
+cdef uint64_t KEY_QUIT = 0xFFFFFFFFFFFFFFFEULL
+
+
+cdef double monotonic_coarse() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t)
+    return t.tv_sec + t.tv_nsec * 1e-9
+
+
+# ---- the listener ------------------------------------------------------------------------------------------------------
+
+
+cdef int listener_init(Listener *l, int listen_fd, uint32_t limit, double keep_alive_s) noexcept nogil:
+    cdef epoll_event e
+    memset(l, 0, sizeof(Listener))
+    pthread_mutex_init(&l.lock, NULL)
+    l.listen_fd = listen_fd
+    l.limit = limit
+    l.keep_alive_s = keep_alive_s
+    l.sweep_at = monotonic_coarse() + 1
+    l.table = <Conn **>calloc(limit, sizeof(void *))
+    l.free_places = <uint32_t *>calloc(limit, sizeof(uint32_t))
+    l.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+    l.quit_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+    if l.table == NULL or l.free_places == NULL or l.epoll_fd < 0 or l.quit_fd < 0:
+        return -1
+    e.events = EPOLLIN
+    e.data.u64 = KEY_QUIT
+    if epoll_ctl(l.epoll_fd, EPOLL_CTL_ADD, l.quit_fd, &e) < 0:
+        return -1
+    e.events = EPOLLIN | EPOLLET
+    e.data.u64 = KEY_LISTEN
+    return epoll_ctl(l.epoll_fd, EPOLL_CTL_ADD, listen_fd, &e)
+
+
+cdef void listener_free(Listener *l) noexcept nogil:
+    """No thread uses it any more."""
+    cdef uint32_t k
+    cdef Conn *c
+    for k in range(l.n_used):
+        c = l.table[k]
+        if c.fd >= 0:
+            close(c.fd)
+        buf_free(&c.out)
+        buf_free(&c.head)
+        buf_free(&c.rest)
+        message_free(&c.message)
+        pthread_mutex_destroy(&c.lock)
+        free(c)
+    l.n_used = 0
+    free(l.table)
+    free(l.free_places)
+    l.table = NULL
+    l.free_places = NULL
+    if l.epoll_fd >= 0:
+        close(l.epoll_fd)
+    if l.quit_fd >= 0:
+        close(l.quit_fd)
+    l.epoll_fd = -1
+    l.quit_fd = -1
+
+
+cdef Conn *take_place(Listener *l) noexcept nogil:
+    """A Conn for a new connection, NULL without memory. Under the listener's lock; there is room."""
+    cdef Conn *c
+    if l.n_free:
+        l.n_free -= 1
+        c = l.table[l.free_places[l.n_free]]
+    else:
+        c = <Conn *>calloc(1, sizeof(Conn))
+        if c == NULL:
+            return NULL
+        pthread_mutex_init(&c.lock, NULL)
+        c.listener = l
+        c.index = l.n_used
+        c.fd = -1
+        message_init(&c.message)
+        l.table[l.n_used] = c
+        l.n_used += 1
+    l.open += 1
+    return c
+
+
+cdef int listener_accept(Listener *l) noexcept nogil:
+    cdef sockaddr_storage address
+    cdef socklen_t size
+    cdef Conn *c
+    cdef int fd, one = 1
+    cdef epoll_event e
+    cdef bint full
+    while True:
+        pthread_mutex_lock(&l.lock)
+        full = l.open >= l.limit or l.stopping
+        l.full = full
+        pthread_mutex_unlock(&l.lock)
+        if full:
+            return 0
+        size = sizeof(address)
+        fd = accept4(l.listen_fd, <sockaddr *>&address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
+        if fd < 0:
+            if errno == EINTR or errno == ECONNABORTED or errno == EPROTO:
+                continue
+            if errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM:
+                pthread_mutex_lock(&l.lock)
+                l.full = True           # the next connection that closes, or the next sweep, tries again
+                pthread_mutex_unlock(&l.lock)
+            return 0
+        pthread_mutex_lock(&l.lock)
+        c = take_place(l) if l.open < l.limit else NULL
+        pthread_mutex_unlock(&l.lock)
+        if c == NULL:
+            close(fd)
+            continue
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one))
+        if address.ss_family == AF_INET or address.ss_family == AF_INET6:
+            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
+        pthread_mutex_lock(&c.lock)
+        name_peer(c, &address)
+        message_free(&c.message)
+        message_init(&c.message)
+        c.fd = fd
+        c.serial += 1
+        c.reading = False
+        c.missed = False
+        c.complete = False
+        c.answered = False
+        c.half = False
+        c.gone = False
+        c.closing = False
+        c.lingering = False
+        c.last = False
+        c.active_at = monotonic_coarse()
+        e.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
+        e.data.u64 = <uint64_t>c.generation << 32 | c.index
+        if epoll_ctl(l.epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0:
+            conn_close(c)
+        pthread_mutex_unlock(&c.lock)
+
+
+cdef void name_peer(Conn *c, sockaddr_storage *address) noexcept nogil:
+    cdef char text[48]
+    cdef sockaddr_in *v4 = <sockaddr_in *>address
+    cdef sockaddr_in6 *v6 = <sockaddr_in6 *>address
+    c.peer[0] = 0
+    if address.ss_family == AF_INET:
+        if inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text)) != NULL:
+            snprintf(c.peer, sizeof(c.peer), b"%s:%d", text, <int>ntohs(v4.sin_port))
+    elif address.ss_family == AF_INET6:
+        if inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text)) != NULL:
+            snprintf(c.peer, sizeof(c.peer), b"%s:%d", text, <int>ntohs(v6.sin6_port))
+
+
+cdef Conn *listener_find(Listener *l, uint64_t key) noexcept nogil:
+    cdef Conn *c = l.table[<uint32_t>key]
+    pthread_mutex_lock(&c.lock)
+    if c.fd < 0 or c.generation != <uint32_t>(key >> 32):
+        pthread_mutex_unlock(&c.lock)
+        return NULL
+    return c
+
+
+cdef void listener_sweep(Listener *l, bint all_idle) noexcept nogil:
+    cdef uint32_t k, n
+    cdef Conn *c
+    cdef epoll_event e
+    cdef double idle_s, now = monotonic_coarse()
+    pthread_mutex_lock(&l.lock)
+    n = l.n_used
+    if l.full and l.open < l.limit and not l.stopping:
+        l.full = False
+        e.events = EPOLLIN | EPOLLET
+        e.data.u64 = KEY_LISTEN
+        epoll_ctl(l.epoll_fd, EPOLL_CTL_MOD, l.listen_fd, &e)
+    pthread_mutex_unlock(&l.lock)
+    for k in range(n):
+        c = l.table[k]
+        if pthread_mutex_trylock(&c.lock) != 0:
+            continue                    # at work
+        if c.fd >= 0 and not c.reading and not (c.complete and not c.answered):
+            idle_s = now - c.active_at
+            if c.lingering:
+                if idle_s > LINGER_S:
+                    conn_close(c)
+            elif c.closing:
+                if idle_s > STALL_S:
+                    conn_close(c)       # the client does not read its answer
+            elif c.message.head_complete:
+                if idle_s > STALL_S and c.request == NULL:
+                    conn_close(c)
+                elif idle_s > STALL_S and not c.gone:
+                    c.gone = True
+                    shutdown(c.fd, 2)   # an event follows, and the reader tells who waits for the body
+            elif (idle_s > l.keep_alive_s or (all_idle and not c.message.begun)) and c.out.len == c.out_at:
+                conn_close(c)
+        pthread_mutex_unlock(&c.lock)
+
+
+# ---- one connection ------------------------------------------------------------------------------------------------------
+
+
+cdef void conn_lock(Conn *c) noexcept nogil:
+    pthread_mutex_lock(&c.lock)
+
+
+cdef void conn_unlock(Conn *c) noexcept nogil:
+    pthread_mutex_unlock(&c.lock)
+
+
+cdef void conn_close(Conn *c) noexcept nogil:
+    """The socket is closed and the place is free. Nobody reads, and no object waits."""
+    cdef Listener *l = c.listener
+    cdef epoll_event e
+    close(c.fd)                         # epoll forgets it
+    c.fd = -1
+    c.generation += 1
+    c.serial += 1
+    c.out_at = 0
+    buf_free(&c.out)
+    buf_free(&c.head)
+    buf_free(&c.rest)
+    message_free(&c.message)
+    pthread_mutex_lock(&l.lock)
+    l.free_places[l.n_free] = c.index
+    l.n_free += 1
+    l.open -= 1
+    if l.full and not l.stopping:
+        l.full = False
+        e.events = EPOLLIN | EPOLLET
+        e.data.u64 = KEY_LISTEN
+        epoll_ctl(l.epoll_fd, EPOLL_CTL_MOD, l.listen_fd, &e)
+    pthread_mutex_unlock(&l.lock)
+
+
+cdef void conn_linger(Conn *c) noexcept nogil:
+    """Says that nothing more comes, and drops what the client still sends: closing at once would reset the connection, and the
+    client might never see its answer."""
+    c.closing = True
+    if c.out.len == c.out_at:
+        shutdown(c.fd, SHUT_WR)
+        c.lingering = True
+        c.active_at = monotonic_coarse()
+
+
+cdef void conn_put(Conn *c, const char *data, size_t n) noexcept nogil:
+    """Writes, or keeps what the kernel does not take. A failure shows as `gone`."""
+    cdef ssize_t r = 0
+    if c.gone:
+        return
+    if c.out.len == c.out_at:
+        while True:
+            r = send(c.fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT)
+            if r >= 0 or errno != EINTR:
+                break
+        if r == <ssize_t>n:
+            return
+        if r < 0:
+            if errno != EAGAIN:
+                c.gone = True
+                return
+            r = 0
+        c.out.len = 0
+        c.out_at = 0
+    if buf_put(&c.out, data + r, n - r) < 0:
+        c.gone = True
+
+
+cdef void conn_flush(Conn *c) noexcept nogil:
+    """The kernel takes more again."""
+    cdef ssize_t r
+    while c.out_at < c.out.len and not c.gone:
+        r = send(c.fd, c.out.data + c.out_at, c.out.len - c.out_at, MSG_NOSIGNAL | MSG_DONTWAIT)
+        if r < 0:
+            if errno == EINTR:
+                continue
+            if errno != EAGAIN:
+                c.gone = True
+            break
+        c.out_at += r
+        c.active_at = monotonic_coarse()
+    if c.out_at == c.out.len or c.gone:
+        c.out.len = 0
+        c.out_at = 0
+        if c.out.cap > KEPT_BYTES:
+            buf_free(&c.out)
+        if c.closing and not c.reading and c.complete and c.answered:
+            conn_close(c)
+        elif c.closing and not c.lingering:
+            conn_linger(c)
+
+
+cdef PyObject *conn_next(Conn *c) noexcept nogil:
+    cdef epoll_event e
+    cdef PyObject *watcher = c.watcher
+    c.watcher = NULL
+    c.serial += 1
+    if c.last or c.half or c.gone or c.listener.stopping:
+        if c.out.len == c.out_at or c.gone:
+            conn_close(c)
+        else:
+            c.closing = True
+        return watcher
+    c.complete = False
+    c.answered = False
+    c.active_at = monotonic_coarse()
+    message_next(&c.message)
+    if c.missed or c.rest.len:
+        c.missed = False
+        e.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
+        e.data.u64 = <uint64_t>c.generation << 32 | c.index
+        epoll_ctl(c.listener.epoll_fd, EPOLL_CTL_MOD, c.fd, &e)     # looks again: an event comes at once
+    return watcher
+
+
+cdef PyObject *answered(Conn *c) noexcept nogil:
+    """The answer is complete."""
+    cdef PyObject *watcher
+    c.answered = True
+    if c.complete:
+        return conn_next(c)
+    watcher = c.watcher                 # the rest of the body is read and dropped first
+    c.watcher = NULL
+    if c.message.expects and not c.message.body.len and c.request == NULL:
+        c.last = True                   # it may send its body or not: only a new connection is certain
+        conn_linger(c)
+    return watcher
+
+
+cdef int conn_begin(Conn *c, uint64_t serial, const char *head, size_t n, bint framed) noexcept nogil:
+    cdef int r = -1
+    pthread_mutex_lock(&c.lock)
+    if c.serial == serial and not c.answered:
+        c.framed = framed
+        c.head.len = 0
+        r = buf_put(&c.head, head, n)
+    pthread_mutex_unlock(&c.lock)
+    return r
+
+
+cdef int conn_send(Conn *c, uint64_t serial, const char *data, size_t n, Piece piece, PyObject **drop) noexcept nogil:
+    cdef char small[SMALL]
+    cdef char *to = small
+    cdef size_t need, at = 0
+    cdef bint whole
+    drop[0] = NULL
+    pthread_mutex_lock(&c.lock)
+    if c.serial != serial or c.answered:
+        pthread_mutex_unlock(&c.lock)
+        return -1
+    need = c.head.len + n + 32
+    whole = c.out.len == c.out_at and need <= SMALL
+    if not whole:
+        if buf_reserve(&c.out, need) < 0:
+            c.gone = True
+        else:
+            to = c.out.data + c.out.len
+    if not c.gone:
+        if c.head.len:
+            memcpy(to, c.head.data, c.head.len)
+            at = c.head.len
+            buf_free(&c.head)
+        if c.framed:
+            if n:
+                at += put_hex(to + at, n)
+                memcpy(to + at, data, n)
+                at += n
+                to[at] = c'\r'
+                to[at + 1] = c'\n'
+                at += 2
+            if piece == PIECE_LAST:
+                memcpy(to + at, b"0\r\n\r\n", 5)
+                at += 5
+        else:
+            memcpy(to + at, data, n)
+            at += n
+        if whole:
+            if at:
+                conn_put(c, small, at)
+        else:
+            c.out.len += at
+            conn_flush(c)
+    if piece == PIECE_LAST:
+        drop[0] = answered(c)
+    elif c.gone:
+        pthread_mutex_unlock(&c.lock)
+        return -1
+    pthread_mutex_unlock(&c.lock)
+    return 0
+
+
+cdef inline size_t put_hex(char *to, size_t n) noexcept nogil:
+    """A chunk's size line."""
+    cdef char digits[16]
+    cdef int k = 0, d
+    cdef size_t at = 0
+    while n:
+        d = n & 15
+        digits[k] = <char>(48 + d if d < 10 else 87 + d)
+        n >>= 4
+        k += 1
+    while k:
+        k -= 1
+        to[at] = digits[k]
+        at += 1
+    to[at] = c'\r'
+    to[at + 1] = c'\n'
+    return at + 2
+
+
+cdef int conn_answer(Conn *c, uint64_t serial, const char *data, size_t n, PyObject **drop) noexcept nogil:
+    drop[0] = NULL
+    pthread_mutex_lock(&c.lock)
+    if c.serial != serial or c.answered:
+        pthread_mutex_unlock(&c.lock)
+        return -1
+    conn_put(c, data, n)
+    drop[0] = answered(c)
+    pthread_mutex_unlock(&c.lock)
+    return 0
+
+
+cdef void conn_abandon(Conn *c, uint64_t serial, PyObject **drop) noexcept nogil:
+    cdef const char *failure = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    drop[0] = NULL
+    pthread_mutex_lock(&c.lock)
+    if c.serial == serial and not c.answered:
+        c.last = True
+        if not c.half:
+            conn_put(c, failure, strlen(failure))
+        drop[0] = answered(c)
+    pthread_mutex_unlock(&c.lock)
