@@ -116,6 +116,8 @@ cdef int on_header_value_complete(llhttp_t *parser) noexcept nogil:
     if m.head_complete:
         return 0
     f = &m.fields[m.n_fields]
+    while f.value_len and (m.head.data[f.value + f.value_len - 1] == c' ' or m.head.data[f.value + f.value_len - 1] == c'\t'):
+        f.value_len -= 1
     if f.name_len == 6 and is_text(m, f.name, f.name_len, b"expect") and is_text(m, f.value, f.value_len, b"100-continue"):
         m.expects = True
     m.n_fields += 1

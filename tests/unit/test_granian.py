@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastfront.server.http import BodyReader
-from fastfront.streams.connections import Connections
+from fastfront.server.granian import BodyReader, Waiters
 
 ROUNDS = 2000
 
@@ -122,11 +121,9 @@ def test_settling_from_another_thread_is_seen_exactly_once() -> None:
         assert got == [(b"x", False)]
 
 
-class Scope:
-    client = "127.0.0.1:5000"
-
-
 class Watched:
+    """A protocol whose clients leave when the future is settled."""
+
     def __init__(self, future: Any) -> None:
         self._future = future
 
@@ -134,45 +131,42 @@ class Watched:
         return self._future
 
 
-class Lane:
-    def __init__(self) -> None:
-        self.cancelled: list[Any] = []
-
-    def cancel(self, call: Any) -> None:
-        self.cancelled.append(call)
+PEER = "127.0.0.1:5000"
 
 
-def test_a_closed_connection_cancels_what_it_waits_for() -> None:
-    connections, lane, future = Connections(), Lane(), Future()
-    connection = connections.of(Scope, Watched(future))
-    assert connections.of(Scope, Watched(None)) is connection, "one waiter per connection"
-    first, second = object(), object()
-    connection.begin(first)  # type: ignore[arg-type]
-    connection.posted(first, lane)  # type: ignore[arg-type]
-    connection.ended(first)  # type: ignore[arg-type]
-    connection.begin(second)  # type: ignore[arg-type]
-    connection.posted(second, lane)  # type: ignore[arg-type]
+def test_a_closed_connection_tells_who_watches() -> None:
+    waiters, future = Waiters(), Future()
+    told: list[str] = []
+    assert not waiters.watch(PEER, Watched(future), lambda: told.append("first"))
+    assert not waiters.watch(PEER, Watched(None), lambda: told.append("second")), "one waiter per connection"
+    assert not waiters.watch(PEER, Watched(None), lambda: told.append("third"))
+    assert len(waiters) == 1
     future.settle(None)
-    assert lane.cancelled == [second]
-    assert connection.closed
-    assert len(connections) == 0
+    assert told == ["second", "third"], "only the last two can still be running"
+    assert len(waiters) == 0
+    assert not waiters.watch(PEER, Watched(Future()), lambda: told.append("another connection"))
+    assert len(told) == 2
 
 
 def test_a_connection_that_closes_while_it_is_being_watched() -> None:
-    assert Connections().of(Scope, Watched(Future(between=lambda f: f.settle(None)))).closed
-    assert Connections().of(Scope, Watched(object())).closed, "granian's already-done awaitable has no callbacks"
+    told: list[int] = []
+    Waiters().watch(PEER, Watched(Future(between=lambda f: f.settle(None))), lambda: told.append(1))
+    assert told
+    assert Waiters().watch(PEER, Watched(object()), lambda: None), "granian's already-done awaitable has no callbacks"
 
 
-def test_connections_without_an_address_are_watched_one_by_one() -> None:
-    class Unix:
-        client = ""
-
-    connections, future, lane, call = Connections(), Future(), Lane(), object()
-    one, two = connections.of(Unix, Watched(future)), connections.of(Unix, Watched(Future()))
-    assert one is not two
-    assert len(connections) == 0
-    one.begin(call)  # type: ignore[arg-type]
-    one.posted(call, lane)  # type: ignore[arg-type]
-    one.ended(call)  # type: ignore[arg-type]
-    assert future.cancelled, "a waiter left behind would take the wake-up of the connection's next request"
-    assert lane.cancelled == []
+def test_leaving_while_watching_is_noticed() -> None:
+    """Two threads, many times: the newcomer is told, or learns that the client has left."""
+    for _ in range(ROUNDS):
+        waiters, future = Waiters(), Future()
+        told: list[int] = []
+        waiters.watch(PEER, Watched(future), lambda: None)
+        start = threading.Barrier(2)
+        thread = threading.Thread(target=lambda f=future, s=start: (s.wait(), f.settle(None)))  # type: ignore[misc]
+        thread.start()
+        start.wait()
+        later = Future()  # what granian gives for a connection that is not known any more
+        later.settle(None)
+        left = waiters.watch(PEER, Watched(later), lambda told=told: told.append(1))  # type: ignore[misc]
+        thread.join()
+        assert left or told
