@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ STREAM = POST + CHUNKED + GET + CLOSE
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12))
 def test_any_packets(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(STREAM)]
-    assert parse_requests([STREAM[a:b] for a, b in zip(edges, edges[1:], strict=False)]) == (PARSED, "closed")
+    assert parse_requests([STREAM[a:b] for a, b in itertools.pairwise(edges)]) == (PARSED, "closed")
 
 
 def test_byte_by_byte() -> None:
@@ -44,7 +45,7 @@ def test_truncated(end: int) -> None:
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
 def test_garbage_is_survived(data: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(data)]
-    pieces = [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [data[a:b] for a, b in itertools.pairwise(edges)]
     requests, how = parse_requests(pieces)
     assert how in ("more", "bad", "large", "closed")
     assert parse_requests([b"".join(pieces)])[0][: len(requests)] == requests
