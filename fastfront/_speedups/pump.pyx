@@ -184,7 +184,7 @@ cdef class Pump(StreamTable):
         for i in range(self.n_slots):
             if self.table[i] != NULL and (engine < 0 or self.table[i].engine == engine):
                 call = <Call>self.table[i].call.owner
-                if call.again is not None and call.send is None and not call.c.started and call not in found:
+                if call.again is not None and call.transport is None and not call.c.started and call not in found:
                     found.append(call)
         return found
 

@@ -55,8 +55,8 @@ class Request(Protocol):
 class Exchange:
     """Owned by the thread that handles it; handed over whole to a request thread or a lane.
 
-    `protocol` is what answers go to: the request, or something that looks on. `extra_headers` go out with whatever answer the request gets. `on_end` is called with a generation's call when it is over, on
-    the lane's thread.
+    `protocol` is what answers go to: the request, or something that looks on. `extra_headers` go out with whatever answer the
+    request gets. `on_end` is called with a generation's call when it is over, on the lane's thread.
     """
 
     __slots__ = ("arrival_time", "body", "extra_headers", "header", "method", "on_end", "path", "protocol", "request")

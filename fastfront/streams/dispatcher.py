@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 from collections.abc import Callable
@@ -67,8 +66,8 @@ class Dispatcher:
     ) -> None:
         """Starts the request; `protocol` takes the answer.
 
-        From here on the lane answers it, with `headers` besides its own, and calls `on_end` at its end. `announced`: it is one step
-        of many, and `on_submit` has seen the whole.
+        From here on the lane answers it, with `headers` besides its own, and calls `on_end` at its end. `announced`: it is one
+        step of many, and `on_submit` has seen the whole.
         Raises EngineDeadError when no engine can take it.
         """
         if self._on_submit is not None and not announced:
@@ -126,7 +125,7 @@ class Dispatcher:
         return fresh
 
     def _watch(self, client: Client, lane: Lane, call: Call) -> None:
-        """The lane has the call, or is about to attach it before it looks at its inbox: it cancels no calls that it does not know."""
+        """The lane has the call, or attaches it before it looks at its inbox again: it cancels no calls that it does not know."""
         cancel = partial(lane.cancel, call)
         if client.watch(cancel):
             cancel()

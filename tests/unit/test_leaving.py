@@ -47,7 +47,9 @@ def lane(monkeypatch: pytest.MonkeyPatch) -> Lane:
 
 
 def submit(lane: Lane, client: Client) -> None:
-    prepared: Any = SimpleNamespace(prompts=[None], n=1, data_parallel_rank=None)
+    prepared: Any = SimpleNamespace(
+        prompts=[SimpleNamespace(token_ids=[1])], n=1, data_parallel_rank=None, cache_salt=None
+    )
     lanes: Any = [lane]
     Dispatcher(lanes, Balancer(1), None, "fp").submit(prepared, client, None, 0.0)  # type: ignore[arg-type]
 
