@@ -6,7 +6,7 @@ import re
 from argparse import ArgumentParser
 from pathlib import Path
 
-from fastfront.cli.serve import add_arguments
+from fastfront.cli import serve, top
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
@@ -21,7 +21,8 @@ FOREIGN = {"--api-server-count", "--pipeline-parallel-size", "--threads", "--hel
 
 def flags() -> set[str]:
     parser = ArgumentParser(allow_abbrev=False)
-    add_arguments(parser)
+    serve.add_arguments(parser)
+    top.add_arguments(parser)
     return set(parser._option_string_actions)
 
 
@@ -38,5 +39,5 @@ def test_flags_that_only_this_server_has_are_explained() -> None:
 def test_every_variable_that_is_read_is_listed_and_the_other_way_round() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "fastfront").rglob("*.py"))
     read = set(re.findall(r"\b(?:VLLM|FASTFRONT|OTEL)_[A-Z_]+[A-Z]\b", sources))
-    listed = set(re.findall(r"^\| `(\w+)` \|", OPERATIONS, re.M)) - {"HF_TOKEN"}
+    listed = set(re.findall(r"^\| `([A-Z_]+)` \|", OPERATIONS, re.M)) - {"HF_TOKEN"}
     assert read == listed
