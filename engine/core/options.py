@@ -43,6 +43,9 @@ def parse(argv: list[str]) -> CoreOptions:
     ap.add_argument("--device", default="auto", help="auto, cpu or cuda[:N]")
     ap.add_argument("--seed", type=int, help="makes requests without a seed reproducible")
     ap.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: all this process may use)")
+    ap.add_argument(
+        "--cpu-kernels", action=argparse.BooleanOptionalAction, default=True, help="compute with our own kernels on a CPU"
+    )
     ap.add_argument("--disable-log-stats", action="store_false", dest="log_stats", help="send no stats and events")
     ap.add_argument(
         "--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=True, help="share the KV of equal prefixes"

@@ -12,9 +12,11 @@ import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface
 
-from engine.model.batch import DecodeGroup, FlatBatch, PrefillPart
+from engine.model.batch import FlatBatch
+from engine.model.blocked import BlockedCache
 from engine.model.cache import LayerShape, PagedCache
 from engine.model.errors import ModelError
+from engine.model.groups import DecodeGroup, PrefillPart
 
 NAME = "fastfront_paged"
 _ATTRIBUTE = "fastfront_attention"
@@ -28,7 +30,7 @@ class PagedAttention:
 
     def __init__(self) -> None:
         self.shapes: dict[int, LayerShape] = {}
-        self.cache: PagedCache | None = None
+        self.cache: PagedCache | BlockedCache | None = None
         self.batch: FlatBatch | None = None
 
     def attach(self, model: torch.nn.Module) -> None:
@@ -53,13 +55,17 @@ class PagedAttention:
             return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
         batch = self.batch
         assert batch is not None
+        if isinstance(self.cache, BlockedCache):
+            scale = query.shape[3] ** -0.5 if scaling is None else scaling
+            return self.cache.attend(layer, batch, query, key, value, scale, window, softcap or 0.0)
         keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)
-        self.cache.store(layer, batch.slots, keys, values)
+        cache, groups = self.cache, batch.groups()
+        cache.store(layer, batch.slots, keys, values)
         parts = []
-        for part in batch.prefills:
-            parts.append((part.first, self._prefill(layer, part, query, key, value, scaling, window, softcap)))
-        for group in batch.decodes:
-            parts.append((group.first, self._decode(layer, group, query, scaling, window, softcap)))
+        for part in groups.prefills:
+            parts.append((part.first, self._prefill(cache, layer, part, query, key, value, scaling, window, softcap)))
+        for group in groups.decodes:
+            parts.append((group.first, self._decode(cache, layer, group, query, scaling, window, softcap)))
         if len(parts) == 1:
             return parts[0][1][None]
         parts.sort(key=lambda part: part[0])
@@ -67,6 +73,7 @@ class PagedAttention:
 
     def _decode(
         self,
+        cache: PagedCache,
         layer: int,
         group: DecodeGroup,
         query: torch.Tensor,
@@ -75,8 +82,7 @@ class PagedAttention:
         softcap: float | None,
     ) -> torch.Tensor:
         """One query token per sequence: the query heads of one kv head form the rows of one small matrix."""
-        assert self.cache is not None
-        keys, values = self.cache.gather(layer, group.blocks)
+        keys, values = cache.gather(layer, group.blocks)
         keys, values = keys[:, :, : group.longest], values[:, :, : group.longest]
         heads = keys.shape[1]
         rows = query[0, :, group.first : group.first + group.count].transpose(0, 1)
@@ -92,6 +98,7 @@ class PagedAttention:
 
     def _prefill(
         self,
+        cache: PagedCache,
         layer: int,
         part: PrefillPart,
         query: torch.Tensor,
@@ -102,10 +109,9 @@ class PagedAttention:
         softcap: float | None,
     ) -> torch.Tensor:
         """Several query tokens of one sequence, which sees what is in the cache before them and themselves causally."""
-        assert self.cache is not None
         rows = slice(part.first, part.first + part.count)
         if part.start:
-            keys, values = self.cache.gather(layer, part.blocks)
+            keys, values = cache.gather(layer, part.blocks)
             end = part.start + part.count
             keys, values = keys[:, :, :end], values[:, :, :end]
         else:

@@ -1,136 +1,72 @@
-"""A step as flat tensors: the tokens of all sequences one after the other, and how attention reads the cache."""
+"""A step as flat arrays: the tokens of all sequences one after the other, and where their sequences are in the cache."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from engine.executor.plan import SequenceStep, StepPlan
+from engine.model.groups import Groups, group
 
-MIN_FILL = 0.6
-"""Decoding sequences share one padded attention call while the shortest fills that much of the longest's blocks."""
-
-
-@dataclass(slots=True)
-class DecodeGroup:
-    """Sequences with one new token each, rows first..first+count of the flat batch.
-
-    `blocks` [count, width] is padded with the null block; `lengths` [count] are tokens in cache, the new one included.
-    """
-
-    first: int
-    count: int
-    blocks: torch.Tensor
-    lengths: torch.Tensor
-    longest: int
-    even: bool
-    masks: dict[int, torch.Tensor | None] = field(default_factory=dict)
-
-    def mask(self, window: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Additive mask [count, 1, 1, keys] of the first `longest` keys; None if each sequence sees all of them."""
-        if window not in self.masks:
-            self.masks[window] = None
-            if not self.even or 0 < window < self.longest:
-                place = torch.arange(self.longest, device=self.lengths.device)[None, :]
-                hidden = place >= self.lengths[:, None]
-                if window:
-                    hidden = hidden | (place < self.lengths[:, None] - window)
-                mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
-                self.masks[window] = mask.masked_fill_(hidden, float("-inf"))[:, None, None, :]
-        return self.masks[window]
-
-
-@dataclass(slots=True)
-class PrefillPart:
-    """Several new tokens of one sequence, rows first..first+count, at positions start..; `blocks` [1, width]."""
-
-    first: int
-    count: int
-    start: int
-    blocks: torch.Tensor
-    masks: dict[int, torch.Tensor | None] = field(default_factory=dict)
-
-    def mask(self, window: int) -> torch.Tensor | None:
-        """Boolean mask [count, start + count], True where a query sees a key; None if causal order is all there is."""
-        if window not in self.masks:
-            end = self.start + self.count
-            self.masks[window] = None
-            if self.start or 0 < window < end:
-                key = torch.arange(end, device=self.blocks.device)[None, :]
-                query = torch.arange(self.start, end, device=self.blocks.device)[:, None]
-                seen = key <= query
-                if window:
-                    seen = seen & (key > query - window)
-                self.masks[window] = seen
-        return self.masks[window]
+Ints = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True)
 class FlatBatch:
-    """Inputs of one forward pass over `tokens` [n]; `order` are the plan's steps in the order of their rows."""
+    """Inputs of one forward pass over `tokens` [n]; `order` are the plan's steps in the order of their rows.
+
+    `slots` [n] are places in the cache: block * block_size + offset. `pieces` [sequences, 4] has for each sequence its first
+    row, its number of rows, the position of the first and where in `tables` its block numbers begin: those that its tokens
+    up to the last one reach.
+    """
 
     tokens: torch.Tensor
     positions: torch.Tensor
     slots: torch.Tensor
-    decodes: list[DecodeGroup]
-    prefills: list[PrefillPart]
     order: list[SequenceStep]
     last_rows: list[int]
+    pieces: Ints
+    tables: Ints
+    block_size: int
+    _groups: Groups | None = None
+
+    def groups(self) -> Groups:
+        """The batch cut into calls of torch's attention, made when first asked for."""
+        if self._groups is None:
+            self._groups = group(self.order, self.block_size, self.tokens.device)
+        return self._groups
 
 
 def flatten(plan: StepPlan, block_size: int, device: torch.device) -> FlatBatch:
     """Lay out a step: single tokens first, in order of length, then the longer pieces."""
     decodes = sorted((step for step in plan.steps if len(step.tokens) == 1), key=lambda step: step.start)
-    prefills = [step for step in plan.steps if len(step.tokens) > 1]
-    order = decodes + prefills
+    order = decodes + [step for step in plan.steps if len(step.tokens) > 1]
     tokens: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
     last_rows: list[int] = []
+    pieces: list[tuple[int, int, int, int]] = []
+    tables: list[int] = []
     for step in order:
+        end = step.start + len(step.tokens)
+        pieces.append((len(tokens), len(step.tokens), step.start, len(tables)))
+        tables += step.blocks[: -(-end // block_size)]
         tokens += step.tokens
-        places = range(step.start, step.start + len(step.tokens))
+        places = range(step.start, end)
         positions += places
         slots += [step.blocks[place // block_size] * block_size + place % block_size for place in places]
         last_rows.append(len(tokens) - 1)
-    parts = []
-    first = len(decodes)
-    for step in prefills:
-        width = -(-(step.start + len(step.tokens)) // block_size)
-        blocks = torch.tensor([step.blocks[:width]], dtype=torch.long, device=device)
-        parts.append(PrefillPart(first, len(step.tokens), step.start, blocks))
-        first += len(step.tokens)
     flat = torch.from_numpy(np.array([tokens, positions, slots], dtype=np.int64)).to(device)
-    return FlatBatch(flat[0], flat[1], flat[2], _groups(decodes, block_size, device), parts, order, last_rows)
-
-
-def _groups(steps: list[SequenceStep], block_size: int, device: torch.device) -> list[DecodeGroup]:
-    """Cut sequences that are sorted by length into groups of similar length, longest first within reach."""
-    groups: list[DecodeGroup] = []
-    end = len(steps)
-    while end > 0:
-        longest = steps[end - 1].start + 1
-        width = -(-longest // block_size)
-        begin = end - 1
-        while begin > 0 and -(-(steps[begin - 1].start + 1) // block_size) >= MIN_FILL * width:
-            begin -= 1
-        part = steps[begin:end]
-        table = np.zeros((len(part), width), dtype=np.int64)
-        for row, step in enumerate(part):
-            used = -(-(step.start + 1) // block_size)
-            table[row, :used] = step.blocks[:used]
-        lengths = np.array([step.start + 1 for step in part], dtype=np.int64)
-        groups.append(
-            DecodeGroup(
-                begin,
-                len(part),
-                torch.from_numpy(table).to(device),
-                torch.from_numpy(lengths).to(device),
-                longest,
-                even=part[0].start + 1 == longest,
-            )
-        )
-        end = begin
-    return groups
+    return FlatBatch(
+        flat[0],
+        flat[1],
+        flat[2],
+        order,
+        last_rows,
+        np.array(pieces, dtype=np.int32),
+        np.array(tables, dtype=np.int32),
+        block_size,
+    )

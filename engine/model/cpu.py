@@ -8,6 +8,9 @@ from typing import TypeGuard
 import torch
 import torch.nn.functional as F
 
+from engine.model.packed import Arena, NativeLinear, PackedWeight
+from engine.native.library import Kernels
+
 PACK_ROWS = 8
 """Rows for which oneDNN lays out packed weights; the layout serves other numbers about as well."""
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -91,13 +94,8 @@ class FusedRmsNorm(torch.nn.Module):
 
 @torch.no_grad()
 def speed_up(model: torch.nn.Module, memory_bytes: int) -> None:
-    """Replace what can be replaced in place; faster weights may take `memory_bytes` in all."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child).__name__.endswith("RMSNorm"):
-                norm = _fused_norm(child)
-                if norm is not None:
-                    setattr(parent, name, norm)
+    """Replace what torch computes faster otherwise; such weights may take `memory_bytes` in all."""
+    fuse_norms(model)
     if not _can_pack():
         return
     for parent in list(model.modules()):
@@ -115,6 +113,31 @@ def speed_up(model: torch.nn.Module, memory_bytes: int) -> None:
             if linear.weight.nbytes <= memory_bytes:
                 memory_bytes -= linear.weight.nbytes
                 setattr(parent, name, PackedLinear(linear.weight.data, _data(linear.bias)))
+
+
+@torch.no_grad()
+def fuse_norms(model: torch.nn.Module) -> None:
+    """Replace RMS norms that torch has in one operation."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child).__name__.endswith("RMSNorm"):
+                norm = _fused_norm(child)
+                if norm is not None:
+                    setattr(parent, name, norm)
+
+
+@torch.no_grad()
+def use_kernels(model: torch.nn.Module, kernels: Kernels, arena: Arena) -> None:
+    """Replace linear layers by the kernels' and turn everything else to float32: activations are float32 then.
+
+    The replaced weights keep their precision and are freed.
+    """
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if _packable(child):
+                weight = PackedWeight(child.weight.data, _data(child.bias), arena)
+                setattr(parent, name, NativeLinear(weight, kernels))
+    model.float()
 
 
 def _packable(module: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:

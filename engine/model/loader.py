@@ -12,9 +12,13 @@ import torch
 import transformers
 
 from engine.model.attention import NAME, PagedAttention, register
+from engine.model.blocked import MOST_VALUE_DIM
 from engine.model.cache import LayerShape
-from engine.model.cpu import speed_up
+from engine.model.cpu import fuse_norms, speed_up, use_kernels
 from engine.model.errors import ModelError
+from engine.model.lean import LeanModel, lean
+from engine.model.packed import KINDS, Arena
+from engine.native.library import Kernels
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -45,28 +49,36 @@ def max_positions(config: Any) -> int | None:
 
 
 def choose_dtype(wanted: str, config: Any, device: torch.device) -> torch.dtype:
-    """`wanted`; auto is the checkpoint's own, but float32 on CPUs without matrix units, where that is faster."""
+    """`wanted`; auto is the checkpoint's own, but on CPUs float32 in place of float16, which they do not compute with."""
     if wanted != "auto":
         return DTYPES[wanted]
-    if device.type == "cpu" and not torch.cpu._is_amx_tile_supported():
-        return torch.float32
     stored = getattr(config, "dtype", None)
-    return stored if isinstance(stored, torch.dtype) else torch.float32
+    if not isinstance(stored, torch.dtype) or (device.type == "cpu" and stored == torch.float16):
+        return torch.float32
+    return stored
 
 
 class Loaded(NamedTuple):
-    """A model ready for paged attention: its attention still needs a cache of `shapes`."""
+    """A model ready for paged attention: its attention still needs a cache of `shapes`.
+
+    With `kernels` that is a BlockedCache, and activations are float32 whatever the weights are. `lean` is the whole model in
+    its fast form, where there is one.
+    """
 
     model: Any
     attention: PagedAttention
     shapes: list[LayerShape]
     parameters: int
+    kernels: Kernels | None = None
+    lean: LeanModel | None = None
 
 
-def load(folder: str, dtype: torch.dtype, device: torch.device, packing_bytes: int = 0) -> Loaded:
+def load(
+    folder: str, dtype: torch.dtype, device: torch.device, packing_bytes: int = 0, kernels: Kernels | None = None
+) -> Loaded:
     """Load the weights and attach paged attention; ModelError says what is wrong with the folder or the model.
 
-    On a CPU, `packing_bytes` more may be spent on weights in a faster layout.
+    On a CPU weights are laid out for `kernels`, or without them, up to `packing_bytes`, a second time for torch.
     """
     register()
     if not any(Path(folder).glob("*.safetensors")):
@@ -84,11 +96,20 @@ def load(folder: str, dtype: torch.dtype, device: torch.device, packing_bytes: i
             raise ModelError(f"{folder}: {len(names)} weights are missing or misshapen in the files, first {names[0]}")
     model.train(False).requires_grad_(False).to(device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    if device.type == "cpu":
-        speed_up(model, packing_bytes)
     attention = PagedAttention()
     attention.attach(model)
-    return Loaded(model, attention, probe(model, attention, device), parameters)
+    shapes = probe(model, attention, device)
+    if device.type != "cpu":
+        return Loaded(model, attention, shapes, parameters)
+    if kernels is None or dtype not in KINDS or max(shape.value_dim for shape in shapes) > MOST_VALUE_DIM:
+        speed_up(model, packing_bytes)
+        return Loaded(model, attention, shapes, parameters)
+    arena = Arena()
+    fast = lean(model, kernels, arena)
+    if fast is None:
+        use_kernels(model, kernels, arena)
+        fuse_norms(model)
+    return Loaded(model, attention, shapes, parameters, kernels, fast)
 
 
 def probe(model: Any, attention: PagedAttention, device: torch.device) -> list[LayerShape]:

@@ -9,7 +9,7 @@ import torch
 from engine.executor.plan import PENDING, Logprobs, StepPlan, StepResult
 from engine.model.attention import PagedAttention
 from engine.model.batch import FlatBatch, flatten
-from engine.model.lean import lean
+from engine.model.lean import LeanModel
 from engine.model.loader import takes
 from engine.sampling.logprobs import gather_logprobs
 from engine.sampling.sampler import sample
@@ -27,16 +27,24 @@ class ModelRunner:
     """Runs a loaded model over the paged cache. Owned by the worker's thread."""
 
     def __init__(
-        self, model: Any, attention: PagedAttention, device: torch.device, sequences: Sequences | None = None
+        self,
+        model: Any,
+        attention: PagedAttention,
+        device: torch.device,
+        sequences: Sequences | None = None,
+        lean: LeanModel | None = None,
     ) -> None:
-        """`attention.cache` is set. `sequences` come from an earlier runner of the same model."""
+        """`attention.cache` is set. `sequences` come from an earlier runner of the same model.
+
+        `lean`, if there is one, runs in place of `model`.
+        """
         assert attention.cache is not None
         self._model = model
         self._attention = attention
         self._block_size = attention.cache.block_size
         self._device = device
         self._states, self._prompt_parts = sequences or Sequences({}, {})
-        self._lean = lean(model, attention) if device.type == "cpu" else None
+        self._lean = lean
         self._picks_rows = takes(model.forward, "logits_to_keep")
 
     def hand_over(self) -> Sequences:
@@ -79,8 +87,7 @@ class ModelRunner:
         """Logits [rows, vocab]."""
         keep = torch.tensor(rows or [len(batch.tokens) - 1], dtype=torch.long, device=self._device)
         if self._lean is not None:
-            self._attention.batch = batch
-            return self._lean(batch.tokens, batch.positions, keep)
+            return self._lean(batch, keep)
         more = {"logits_to_keep": keep} if self._picks_rows else {}
         self._attention.batch = batch
         output = self._model(

@@ -12,9 +12,11 @@ import transformers
 from engine.config import EngineConfig
 from engine.executor.plan import StepPlan, StepResult, WorkerInfo
 from engine.model import loader
+from engine.model.blocked import BlockedCache
 from engine.model.cache import PagedCache, bytes_per_token
 from engine.model.errors import ModelError
 from engine.model.runner import ModelRunner, Sequences
+from engine.native.library import Kernels, KernelsError, load_kernels
 
 GIB = 1 << 30
 CPU_CACHE_BYTES = 4 * GIB
@@ -38,8 +40,8 @@ class Worker:
         self._device = torch.device("cpu")
         self._runner: ModelRunner | None = None
         self._loaded: loader.Loaded | None = None
-        self._cache: PagedCache | None = None
-        self._make_cache: Callable[[], PagedCache] | None = None
+        self._cache: PagedCache | BlockedCache | None = None
+        self._make_cache: Callable[[], PagedCache | BlockedCache] | None = None
         self._load_weights: Callable[[], loader.Loaded] | None = None
         self._sequences = Sequences({}, {})
 
@@ -56,7 +58,8 @@ class Worker:
         dtype = loader.choose_dtype(config.dtype, model_config, device)
         max_len = self._max_model_len(loader.max_positions(model_config))
         self._say(f"loading {config.model} as {_name(dtype)} on {device}")
-        self._load_weights = lambda: loader.load(config.model, dtype, device, available_memory() // PACKING_SHARE)
+        kernels = self._kernels() if device.type == "cpu" else None
+        self._load_weights = lambda: loader.load(config.model, dtype, device, available_memory() // PACKING_SHARE, kernels)
         self._loaded = loaded = self._load_weights()
         model, shapes = loaded.model, loaded.shapes
         self._say(f"{type(model).__name__}: {loaded.parameters / 1e6:.1f} M parameters, {len(shapes)} layers")
@@ -71,7 +74,12 @@ class Worker:
                 )
             max_len = num_blocks * config.block_size
             self._say(f"max-model-len is {max_len}: that is what the KV cache holds")
-        self._make_cache = lambda: PagedCache(shapes, num_blocks, config.block_size, dtype, device)
+        used = loaded.kernels
+        self._make_cache = lambda: (
+            PagedCache(shapes, num_blocks, config.block_size, dtype, device)
+            if used is None
+            else BlockedCache(shapes, num_blocks, config.block_size, dtype, used)
+        )
         self._cache = self._make_cache()
         self._say(f"KV cache: {num_blocks} blocks of {config.block_size} tokens, {num_blocks * block_bytes / GIB:.2f} GiB")
         self._device = device
@@ -100,6 +108,8 @@ class Worker:
         assert self._runner is not None
         assert self._loaded is not None
         self._cache = self._loaded.attention.cache = None
+        if self._loaded.lean is not None:
+            self._loaded.lean.bind(None)
         if level > 1 or self._device.type != "cpu":
             self._sequences = self._runner.hand_over()
             self._runner = self._loaded = None
@@ -125,9 +135,29 @@ class Worker:
     def _assemble(self) -> None:
         """Put model and cache together."""
         assert self._loaded is not None
-        self._loaded.attention.cache = self._cache
+        loaded = self._loaded
+        loaded.attention.cache = self._cache
+        if loaded.lean is not None:
+            assert isinstance(self._cache, BlockedCache)
+            loaded.lean.bind(self._cache)
         if self._runner is None:
-            self._runner = ModelRunner(self._loaded.model, self._loaded.attention, self._device, self._sequences)
+            self._runner = ModelRunner(loaded.model, loaded.attention, self._device, self._sequences, loaded.lean)
+
+    def _kernels(self) -> Kernels | None:
+        """The CPU kernels, with as many threads as torch has; None, and a line that says so, if they cannot be used."""
+        if not self._config.cpu_kernels:
+            return None
+        try:
+            kernels = load_kernels()
+        except KernelsError as error:
+            self._say(f"without CPU kernels, slower: {error}")
+            return None
+        if kernels is None:
+            self._say("without CPU kernels, slower: set-up has built none for this processor (make ext)")
+            return None
+        threads = kernels.use_threads(torch.get_num_threads())
+        self._say(f"{kernels.path.name}, {threads} threads")
+        return kernels
 
     def _max_model_len(self, positions: int | None) -> int:
         wanted = self._config.max_model_len

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tools.setup.bytecode import bytecode_ready, make_bytecode
 from tools.setup.engine_env import engine_env_ready, make_engine_env
+from tools.setup.engine_kernels import kernels_ready, make_kernels
 from tools.setup.frontend_env import frontend_env_ready, make_frontend_env, make_project, project_ready
 from tools.setup.interpreter import choose_installed, interpreter_ready, make_interpreter
 from tools.setup.machine import cargo_problem, ensure_cargo, ensure_room
@@ -39,6 +40,7 @@ _FRONTEND = (
     Step("project", "native extensions", project_ready, make_project),
 )
 _ENGINE = Step("engine-env", "engine environment (.venv-engine)", engine_env_ready, make_engine_env)
+_KERNELS = Step("engine-kernels", "CPU kernels of the engine", kernels_ready, make_kernels)
 _MODEL = Step("model", "model smollm2", model_ready, make_model)
 _BYTECODE = Step("bytecode", "bytecode of the project", bytecode_ready, make_bytecode)
 _TOKENIZERS = Step("test-tokenizers", "tokenizers for the tests", tokenizers_ready, make_tokenizers)
@@ -47,12 +49,12 @@ _PEERS = (
     Step("peers-rust", "vLLM's Rust frontend", rust_ready, make_rust),
 )
 
-SETUP = (_CHECK, _UV, *_FRONTEND, _ENGINE, _MODEL, _BYTECODE)
+SETUP = (_CHECK, _UV, *_FRONTEND, _ENGINE, _KERNELS, _MODEL, _BYTECODE)
 TEST = (*SETUP, _TOKENIZERS)
 TARGETS: dict[str, tuple[Step, ...]] = {
     "setup": SETUP,
     "test": TEST,
     "tokenizers": (_TOKENIZERS,),
     "peers": (_UV, *_PEERS),
-    "ext": (_CHECK, _UV, *_FRONTEND),
+    "ext": (_CHECK, _UV, *_FRONTEND, _KERNELS),
 }
