@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-EngineKind = Literal["native", "mock", "external"]
+EngineKind = Literal["native", "mock", "vllm", "external"]
 ContentFormat = Literal["auto", "string", "openai"]
 
 
@@ -109,8 +109,9 @@ class ServeConfig:
     engine_ready_timeout_s: float = 600.0
     data_parallel_size: int = 1
     data_parallel_size_local: int = 1
+    data_parallel_start_rank: int = 0           # of the engines started here; headless only
     data_parallel_address: str = "127.0.0.1"
-    data_parallel_rpc_port: int = 29550
+    data_parallel_rpc_port: int = 29550         # 0: one that the system chooses
     prefix_affinity: bool = False               # prompts that begin alike go to the same engine
     engine_restarts: int = 0                    # how often each local engine is started again
     dtype: str = "auto"
@@ -146,3 +147,8 @@ class ServeConfig:
     # logging
     otlp_traces_endpoint: str | None = None     # http(s)://HOST:PORT of a collector
     log: LogOptions = field(default_factory=lambda: LogOptions())
+
+    @property
+    def say_local(self) -> int:
+        """How many engines say in the handshake that they are local: vLLM's, started without a frontend, do not."""
+        return 0 if self.engine == "vllm" else self.data_parallel_size_local

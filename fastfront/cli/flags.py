@@ -67,9 +67,11 @@ def _server(parser: ArgumentParser) -> None:
 
 def _engines(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("engines")
-    _flag(group, "engine", "native: the engine of this project; mock: answers without a model (native)",
-          choices=("native", "mock"), default="native")  # fmt: skip
+    _flag(group, "engine", "native: the engine of this project; vllm: vLLM's; mock: answers without a model (native)",
+          choices=("native", "vllm", "mock"), default="native")  # fmt: skip
     _flag(group, "engine-python", "interpreter that runs engines (the one set-up made)", metavar="PATH")
+    _switch(group, "headless", "start engines only, for a frontend at --data-parallel-address")
+    _switch(group, "dry-run", "print the processes that would be started, and leave")
     _flag(group, "step-ms", "mock engine: milliseconds of a step (0: as fast as it can)",
           type=decimal(0.0), default=0.0, metavar="MS")  # fmt: skip
     _flag(group, "engine-ready-timeout", "seconds to wait for engines ($VLLM_ENGINE_READY_TIMEOUT_S or 600)",
@@ -77,9 +79,11 @@ def _engines(parser: ArgumentParser) -> None:
     group.add_argument("--data-parallel-size", "-dp", type=whole(1, 65535), default=1, metavar="N", help="engines (1)")
     group.add_argument("--data-parallel-size-local", "-dpl", type=whole(0, 65535), metavar="N",
                        help="engines started here (all); 0: all are started elsewhere and connect")  # fmt: skip
+    group.add_argument("--data-parallel-start-rank", "-dpr", type=whole(0, 65534), default=0, metavar="N",
+                       help="with --headless: rank of the first engine started here (0)")  # fmt: skip
     group.add_argument("--data-parallel-address", "-dpa", default="127.0.0.1", metavar="ADDRESS",
                        help="address that engines elsewhere connect to (127.0.0.1)")  # fmt: skip
-    group.add_argument("--data-parallel-rpc-port", "-dpp", type=_PORT, default=29550, metavar="N",
+    group.add_argument("--data-parallel-rpc-port", "-dpp", type=_PORT, metavar="N",
                        help="port that engines elsewhere connect to (29550)")  # fmt: skip
     _switch(group, "prefix-affinity", "send prompts that begin alike to the same engine, unless it is much busier than others")
     _flag(group, "engine-restarts", "how often an engine started here is started again when it ends (0)",
@@ -100,7 +104,7 @@ def _engines(parser: ArgumentParser) -> None:
     _flag(group, "scheduling-policy", "fcfs: first come, first served; priority: lower values go first",
           choices=("fcfs", "priority"))  # fmt: skip
     _flag(group, "seed", "makes requests without a seed reproducible", type=whole(0), metavar="N")
-    _flag(group, "engine-args", "further flags for the engine's command line, as one string",
+    _flag(group, "engine-args", "further flags for the engine's command line, as one string; or give them behind a word `--`",
           default="", metavar="FLAGS")  # fmt: skip
 
 

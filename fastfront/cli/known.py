@@ -70,7 +70,7 @@ def _known(flag: str) -> tuple[str, Known] | None:
 _SHORT = {
     "-pp": "--pipeline-parallel-size", "-q": "--quantization", "-O": "--compilation-config", "-cc": "--compilation-config",
     "-ep": "--enable-expert-parallel", "-dcp": "--decode-context-parallel-size", "-n": "--nnodes", "-r": "--node-rank",
-    "-sc": "--speculative-config", "-dpr": "--data-parallel-rank", "-dpb": "--data-parallel-backend",
+    "-sc": "--speculative-config", "-dpn": "--data-parallel-rank", "-dpb": "--data-parallel-backend",
 }  # fmt: skip
 
 
@@ -132,10 +132,8 @@ _REFUSED: Mapping[str, Known] = {
     "middleware": Known("there is no ASGI application; put a proxy in front"),
     "grpc": Known("only HTTP is served", switch=True),
     "grpc-port": Known("only HTTP is served"),
-    "headless": Known("start engines elsewhere with `python -m engine MODEL --headless`", switch=True),
     "data-parallel-supervisor-port": Known("one process serves for all engines; ask its /health"),
-    "data-parallel-rank": Known("start engines elsewhere with `python -m engine MODEL --headless --data-parallel-rank N`"),
-    "data-parallel-start-rank": Known("engines started here have the first ranks", neutral=("0",)),
+    "data-parallel-rank": Known("start engines elsewhere with --headless --data-parallel-start-rank N"),
     "data-parallel-backend": Known("engines are processes", neutral=("mp",)),
     "data-parallel-hybrid-lb": Known("one frontend balances all engines", switch=True),
     "data-parallel-external-lb": Known("one frontend balances all engines", switch=True),

@@ -11,6 +11,7 @@ from pathlib import Path
 from fastfront.cli.environment import environment_number, environment_switch
 from fastfront.cli.flags import add_serve_flags
 from fastfront.cli.known import UnsupportedFlagError, sift
+from fastfront.cli.layout import conflict, local_engines, rpc_port
 from fastfront.cli.logging import log_options
 from fastfront.cli.model import resolve_model
 from fastfront.cli.words import config_words, given_flags, joined_dots, with_dashes
@@ -23,6 +24,7 @@ from fastfront.config import (
     default_request_threads,
     default_workers,
 )
+from fastfront.engine_client.layout import describe
 from fastfront.render.lookup import read_chat_template
 
 
@@ -35,6 +37,8 @@ def parse(words: Sequence[str], parser: ArgumentParser) -> Namespace:
     """What the words say, and the flags of the file that --config names. Exits with status 2. Raises SetupError."""
     declared = parser._option_string_actions
     many = {name for name, action in declared.items() if action.nargs == "+"}
+    words, engine_words = _divided(words)
+    more: Sequence[str] = ()
     try:
         own, remarks = sift(joined_dots([with_dashes(word) for word in words], declared), declared)
         args = parser.parse_args(own)
@@ -46,12 +50,33 @@ def parse(words: Sequence[str], parser: ArgumentParser) -> Namespace:
     except UnsupportedFlagError as error:
         parser.error(str(error))
     args.remarks = remarks
+    args.engine_words = engine_words
+    groups = {
+        str(group.title): [name for action in group._group_actions for name in action.option_strings]
+        for group in parser._action_groups
+    }
+    problem = conflict(args, groups, given_flags([*own, *more]))
+    if problem is not None:
+        parser.error(problem)
     return args
+
+
+def _divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What stands before a word `--`, and what behind it."""
+    at = list(words).index("--") if "--" in words else len(words)
+    return list(words[:at]), list(words[at + 1 :])
 
 
 def run(args: Namespace, parser: ArgumentParser) -> int:
     """Serve until told to stop, then end the process. Raises SetupError before anything runs."""
     config = serve_config(args, parser)
+    if args.dry_run:
+        print(describe(config, args.headless))
+        return 0
+    if args.headless:
+        from fastfront.server.headless import run as keep  # noqa: PLC0415 - as below
+
+        return keep(config)
     from fastfront.server.run import leave  # noqa: PLC0415 - so that --help and bad flags answer at once
     from fastfront.server.run import run as serve  # noqa: PLC0415 - the same
 
@@ -67,10 +92,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         parser.error(f"--model {args.model_flag}: MODEL is already given as {args.model}")
     if (args.ssl_keyfile is None) != (args.ssl_certfile is None):
         parser.error("--ssl-keyfile and --ssl-certfile go together")
-    local = args.data_parallel_size if args.data_parallel_size_local is None else args.data_parallel_size_local
-    if local > args.data_parallel_size:
-        parser.error(f"--data-parallel-size-local {local} is more than --data-parallel-size {args.data_parallel_size}")
-    if local and args.tensor_parallel_size > 1:
+    local = local_engines(args)
+    if local and args.tensor_parallel_size > 1 and args.engine == "native":
         parser.error("--tensor-parallel-size: an engine started here uses one device; --data-parallel-size starts several")
     engine: EngineKind = "external" if local == 0 else args.engine
     path = resolve_model(model, args.revision)
@@ -106,7 +129,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         data_parallel_size=args.data_parallel_size,
         data_parallel_size_local=local,
         data_parallel_address=args.data_parallel_address,
-        data_parallel_rpc_port=args.data_parallel_rpc_port,
+        data_parallel_rpc_port=rpc_port(args),
+        data_parallel_start_rank=args.data_parallel_start_rank,
         prefix_affinity=args.prefix_affinity,
         engine_restarts=args.engine_restarts,
         dtype={"half": "float16", "float": "float32"}.get(args.dtype, args.dtype),
@@ -120,7 +144,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         async_scheduling=args.async_scheduling,
         scheduling_policy=args.scheduling_policy,
         seed=args.seed,
-        engine_args=tuple(_split(args.engine_args, parser)),
+        engine_args=(*_split(args.engine_args, parser), *args.engine_words),
         max_model_len=args.max_model_len,
         tokenizer=_tokenizer(args, path),
         chat_template=None if args.chat_template is None else read_chat_template(args.chat_template),

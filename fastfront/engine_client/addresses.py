@@ -51,10 +51,10 @@ def local_addresses(lanes: int) -> Addresses:
 
 
 def remote_addresses(lanes: int, host: str, rpc_port: int) -> Addresses:
-    """Endpoints for engines that join over TCP at HOST:RPC_PORT."""
+    """Endpoints for engines that join over TCP at HOST:RPC_PORT (0: a port that the system chooses)."""
     at = tcp_host(host)
     return Addresses(
-        handshake=f"tcp://{at}:{rpc_port}",
+        handshake=f"tcp://{at}:{rpc_port or '*'}",
         inputs=[f"tcp://{at}:*" for _ in range(lanes)],
         outputs=[f"tcp://{at}:*" for _ in range(lanes)],
     )

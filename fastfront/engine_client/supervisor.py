@@ -5,78 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import select
-import shutil
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
-from fastfront.config import ServeConfig
-from fastfront.errors import EngineError, SetupError
+from fastfront.errors import EngineError
 
-PROJECT = Path(__file__).resolve().parents[2]
 STOP_TIMEOUT_S = 10.0
 STOP_POLL_S = 0.01
 WATCH_S = 1.0
 log = logging.getLogger("fastfront.engines")
-
-
-def find_engine_python(config: ServeConfig) -> str:
-    """The interpreter engines run on: --engine-python, else the engine environment beside this checkout.
-
-    Raises SetupError saying what to do.
-    """
-    if config.engine_python is not None:
-        found = shutil.which(config.engine_python)
-        if found is None:
-            raise SetupError(f"--engine-python {config.engine_python}: no such program")
-        return found
-    beside = PROJECT / ".venv-engine" / "bin" / "python"
-    if beside.exists():
-        return str(beside)
-    raise SetupError(
-        f"no engine environment at {beside.parent.parent}: run `make setup`, or name an interpreter with --engine-python"
-    )
-
-
-def engine_command(config: ServeConfig, python: str, index: int, handshake: str, vocabulary_size: int) -> list[str]:
-    """The command line of one local engine."""
-    if config.engine == "mock":
-        command = [python, "-m", "engine.mock", "--handshake", handshake, "--local", "--index", str(index)]
-        command += ["--step-ms", f"{config.step_ms:g}", "--vocab", str(vocabulary_size)]
-        if config.max_model_len is not None:
-            command += ["--max-model-len", str(config.max_model_len)]
-        return [*command, *config.engine_args]
-    command = [python, "-m", "engine", str(config.model_path), "--handshake", handshake, "--data-parallel-rank", str(index)]
-    options: dict[str, object | None] = {
-        "--max-model-len": config.max_model_len,
-        "--max-num-seqs": config.max_num_seqs,
-        "--max-num-batched-tokens": config.max_num_batched_tokens,
-        "--block-size": config.block_size,
-        "--num-gpu-blocks-override": config.num_gpu_blocks_override,
-        "--dtype": config.dtype if config.dtype != "auto" else None,
-        "--kv-cache-memory": config.kv_cache_memory,
-        "--scheduling-policy": config.scheduling_policy,
-        "--seed": config.seed,
-    }
-    for name, value in options.items():
-        if value is not None:
-            command += [name, str(value)]
-    for name, wanted in (("enable-prefix-caching", config.enable_prefix_caching), ("async-scheduling", config.async_scheduling)):
-        if wanted is not None:
-            command.append(f"--{name}" if wanted else f"--no-{name}")
-    return [*command, *config.engine_args]
-
-
-def engine_environment() -> dict[str, str]:
-    """This process's environment, with the checkout on the import path when that is where `engine` lies."""
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHON_GIL", "PYTHONHOME")}
-    if PROJECT.name not in ("site-packages", "dist-packages"):
-        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PROJECT), env.get("PYTHONPATH", "")) if p)
-    return env
 
 
 class Supervisor:
@@ -85,8 +26,9 @@ class Supervisor:
     `on_exit(index, status)` is called on the watcher's thread when one ends unasked. `restart` and `kill` belong to one thread.
     """
 
-    def __init__(self, commands: list[list[str]], on_exit: Callable[[int, int], None]) -> None:
+    def __init__(self, commands: list[list[str]], env: dict[str, str], on_exit: Callable[[int, int], None]) -> None:
         self._commands = commands
+        self._env = env
         self._on_exit = on_exit
         self._processes: list[subprocess.Popen[bytes]] = []
         self._watcher: threading.Thread | None = None
@@ -101,7 +43,7 @@ class Supervisor:
     def _start(self, index: int) -> subprocess.Popen[bytes]:
         command = self._commands[index]
         log.info("starting engine: %s", " ".join(command))
-        return subprocess.Popen(command, env=engine_environment(), stdin=subprocess.DEVNULL, process_group=0)
+        return subprocess.Popen(command, env=self._env, stdin=subprocess.DEVNULL, process_group=0)
 
     def restart(self, index: int) -> None:
         """Starts an engine whose process has ended once more. Raises OSError if that is not possible."""
@@ -147,7 +89,8 @@ class Supervisor:
             else:
                 wait_readable([*fds, self._started], WATCH_S)
             for fd in fds:
-                os.close(fd)
+                with suppress(OSError):  # when the server stops, HTTP closes its socket twice: it may have hit this one
+                    os.close(fd)
             with suppress(BlockingIOError):
                 os.eventfd_read(self._started)
             for index, process in waiting:

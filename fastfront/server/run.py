@@ -22,10 +22,11 @@ from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.config import ServeConfig
 from fastfront.engine_client.addresses import local_addresses, remote_addresses
 from fastfront.engine_client.balancer import Balancer
+from fastfront.engine_client.commands import engine_command, engine_environment, find_engine_python
 from fastfront.engine_client.handshake import EngineInfo, Handshake, LaneSockets, bind, bind_lanes
 from fastfront.engine_client.lane import Lane
 from fastfront.engine_client.rejoin import Rejoin
-from fastfront.engine_client.supervisor import Supervisor, describe, engine_command, find_engine_python
+from fastfront.engine_client.supervisor import Supervisor, describe
 from fastfront.engine_client.utility import Utilities
 from fastfront.errors import EngineError, FastfrontError, SetupError
 from fastfront.metrics.engines import EngineCollector
@@ -118,7 +119,7 @@ class Server:
         local = config.data_parallel_size_local > 0
         addresses = (
             local_addresses(config.lanes)
-            if local and config.data_parallel_size_local == config.data_parallel_size
+            if config.engine != "vllm" and config.data_parallel_size_local == config.data_parallel_size
             else remote_addresses(config.lanes, config.data_parallel_address, config.data_parallel_rpc_port)
         )
         handshake_socket, handshake_address = bind(context, zmq.ROUTER, addresses.handshake)
@@ -131,7 +132,7 @@ class Server:
                 engine_command(config, python, index, handshake_address, vocabulary_size)
                 for index in range(config.data_parallel_size_local)
             ]
-            self._supervisor = Supervisor(commands, self._on_engine_exit)
+            self._supervisor = Supervisor(commands, engine_environment(config), self._on_engine_exit)
             self._supervisor.start()
         else:
             log.info("waiting for %d engine(s) at %s", config.data_parallel_size, handshake_address)
@@ -139,7 +140,7 @@ class Server:
         engines = self._join(handshake_socket, sockets)
         self._rejoin = Rejoin(
             sockets, config.data_parallel_size,
-            supervised=config.data_parallel_size_local, local=config.data_parallel_size_local, restarts=config.engine_restarts,
+            supervised=config.data_parallel_size_local, local=config.say_local, restarts=config.engine_restarts,
             ready_timeout_s=config.engine_ready_timeout_s, on_back=self._on_engine_back, on_given_up=self._on_engine_given_up,
         )  # fmt: skip
         serving = serving.with_engine_limits(min(engine.max_model_len for engine in engines))
@@ -158,7 +159,7 @@ class Server:
 
     def _join(self, handshake_socket: zmq.Socket[bytes], sockets: list[LaneSockets]) -> list[EngineInfo]:
         config = self._config
-        handshake = Handshake(handshake_socket, sockets, config.data_parallel_size, config.data_parallel_size_local)
+        handshake = Handshake(handshake_socket, sockets, config.data_parallel_size, config.say_local)
 
         def check() -> None:
             if self._signals:

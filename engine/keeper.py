@@ -1,0 +1,82 @@
+"""Runs a command and sees to it that nothing of it is left, however this process or its parent ends.
+
+    keeper.py TITLE COMMAND...
+
+Ends with the command's exit status (128 + N for signal N). SIGTERM and SIGINT are passed on. When the parent ends, or the command
+does, all that descends from the command is killed. A file of its own, with nothing but the standard library, so that any
+interpreter can run it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LOOK_S = 1.0
+ORPHANED = 1
+WATCHED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1}
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns its exit status."""
+    title, *command = argv
+    parent = os.getppid()
+    name_process(title)
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    if sys.platform.startswith("linux"):
+        libc = ctypes.CDLL(None, use_errno=True)
+        # Orphans of the command become our children: they can be found and waited for. Ours is told to end with its parent.
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
+    try:
+        child = subprocess.Popen(command, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED))
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+        return 127
+    try:
+        while (status := child.poll()) is None and os.getppid() == parent:
+            got = signal.sigtimedwait(WATCHED, LOOK_S)
+            if got is not None and got.si_signo in (signal.SIGTERM, signal.SIGINT):
+                child.send_signal(got.si_signo)
+    finally:
+        kill_descendants()
+    return ORPHANED if status is None else 128 - status if status < 0 else status
+
+
+def kill_descendants() -> None:
+    """Kills children until there are none; theirs become ours when they are gone."""
+    while children := children_of(os.getpid()):
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def children_of(parent: int) -> list[int]:
+    """Direct children, from /proc."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{entry}/stat") as stat:
+                if int(stat.read().rpartition(")")[2].split()[1]) == parent:
+                    found.append(int(entry))
+    return found
+
+
+def name_process(title: str) -> None:
+    """Shows the title in ps, where the interpreter has what that takes."""
+    with contextlib.suppress(ImportError):
+        from setproctitle import setproctitle  # noqa: PLC0415 - any interpreter can run this
+
+        setproctitle(title)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

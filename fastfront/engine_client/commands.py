@@ -1,0 +1,115 @@
+"""Command lines of the engines that a server starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from fastfront.config import ServeConfig
+from fastfront.errors import SetupError
+
+PROJECT = Path(__file__).resolve().parents[2]
+KEEPER = PROJECT / "engine" / "keeper.py"
+PEERS = Path("peers", "vllm", "bin", "python")  # below the cache, as `make bench-peers` makes it
+
+
+def find_engine_python(config: ServeConfig) -> str:
+    """The interpreter engines run on: --engine-python, else what set-up has made for that kind of engine.
+
+    Raises SetupError saying what to do.
+    """
+    if config.engine_python is not None:
+        found = shutil.which(config.engine_python)
+        if found is None:
+            raise SetupError(f"--engine-python {config.engine_python}: no such program")
+        return found
+    if config.engine == "vllm":
+        cache = Path(os.environ.get("FASTFRONT_CACHE") or Path.home() / ".cache" / "fastfront")
+        if (cache / PEERS).exists():
+            return str(cache / PEERS)
+        raise SetupError("--engine vllm: name an interpreter that has vLLM with --engine-python, or run `make bench-peers`")
+    beside = PROJECT / ".venv-engine" / "bin" / "python"
+    if beside.exists():
+        return str(beside)
+    raise SetupError(
+        f"no engine environment at {beside.parent.parent}: run `make setup`, or name an interpreter with --engine-python"
+    )
+
+
+def engine_command(config: ServeConfig, python: str, index: int, handshake: str, vocabulary_size: int) -> list[str]:
+    """The command line of one local engine that joins at `handshake`."""
+    if config.engine == "mock":
+        command = [python, "-m", "engine.mock", "--handshake", handshake, "--local", "--index", str(index)]
+        command += ["--step-ms", f"{config.step_ms:g}", "--vocab", str(vocabulary_size)]
+        if config.max_model_len is not None:
+            command += ["--max-model-len", str(config.max_model_len)]
+        return [*command, *config.engine_args]
+    if config.engine == "vllm":
+        host, _, port = handshake.removeprefix("tcp://").rpartition(":")
+        return kept(python, f"fastfront::vllm-engine-{index}", vllm_command(config, python, index, host.strip("[]"), port))
+    command = [python, "-m", "engine", str(config.model_path), "--handshake", handshake, "--data-parallel-rank", str(index)]
+    return [*command, *_options(config, {"--kv-cache-memory": config.kv_cache_memory}), *config.engine_args]
+
+
+def headless_command(config: ServeConfig, python: str, index: int) -> list[str]:
+    """The command line of one engine for a frontend elsewhere, which ends with the process that starts it."""
+    where = ["--data-parallel-address", config.data_parallel_address]
+    where += ["--data-parallel-rpc-port", str(config.data_parallel_rpc_port)]
+    if config.engine == "mock":
+        command = [python, "-m", "engine.mock", "--headless", "--index", str(index), *where]
+        command += ["--step-ms", f"{config.step_ms:g}", *config.engine_args]
+    elif config.engine == "vllm":
+        port = str(config.data_parallel_rpc_port)
+        command = vllm_command(config, python, index, config.data_parallel_address, port)
+    else:
+        command = [python, "-m", "engine", str(config.model_path), "--headless", *where, "--data-parallel-rank", str(index)]
+        command += [*_options(config, {"--kv-cache-memory": config.kv_cache_memory}), *config.engine_args]
+    return kept(python, f"fastfront::keeper-{index}", command)
+
+
+def vllm_command(config: ServeConfig, python: str, index: int, host: str, port: str) -> list[str]:
+    """One rank of vLLM's engine cores without a frontend. A command for each rank, so that one can be lost and started alone."""
+    command = [python, "-m", "vllm.entrypoints.cli.main", "serve", str(config.model_path), "--headless"]
+    command += ["--data-parallel-size", str(config.data_parallel_size), "--data-parallel-size-local", "1"]
+    command += ["--data-parallel-start-rank", str(index)]
+    command += ["--data-parallel-address", host, "--data-parallel-rpc-port", port]
+    return [*command, *_options(config, {"--kv-cache-memory-bytes": config.kv_cache_memory}), *config.engine_args]
+
+
+def kept(python: str, title: str, command: list[str]) -> list[str]:
+    """The command under a process that leaves nothing of it behind."""
+    return [python, str(KEEPER), title, *command]
+
+
+def _options(config: ServeConfig, more: Mapping[str, object | None]) -> list[str]:
+    """Flags that this project's engine and vLLM's share."""
+    options: dict[str, object | None] = {
+        "--max-model-len": config.max_model_len,
+        "--max-num-seqs": config.max_num_seqs,
+        "--max-num-batched-tokens": config.max_num_batched_tokens,
+        "--block-size": config.block_size,
+        "--num-gpu-blocks-override": config.num_gpu_blocks_override,
+        "--dtype": config.dtype if config.dtype != "auto" else None,
+        "--tensor-parallel-size": config.tensor_parallel_size if config.tensor_parallel_size > 1 else None,
+        "--scheduling-policy": config.scheduling_policy,
+        "--seed": config.seed,
+        **more,
+    }
+    words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+    for name, wanted in (("enable-prefix-caching", config.enable_prefix_caching), ("async-scheduling", config.async_scheduling)):
+        if wanted is not None:
+            words.append(f"--{name}" if wanted else f"--no-{name}")
+    return words
+
+
+def engine_environment(config: ServeConfig) -> dict[str, str]:
+    """This process's environment, with the checkout on the import path when that is where `engine` lies.
+
+    Not for vLLM: it needs nothing of ours, and our packages' names are common ones.
+    """
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHON_GIL", "PYTHONHOME")}
+    if PROJECT.name not in ("site-packages", "dist-packages") and config.engine != "vllm":
+        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PROJECT), env.get("PYTHONPATH", "")) if p)
+    return env

@@ -1,0 +1,112 @@
+"""Which processes a server consists of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from fastfront.config import EngineKind, ServeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A process by the title that ps shows, and those it starts."""
+
+    title: str
+    children: tuple[Planned, ...] = ()
+    note: str = ""
+
+    def titles(self) -> list[str]:
+        """Titles of the process and of all below it."""
+        return [self.title, *(title for child in self.children for title in child.titles())]
+
+
+class Kind(NamedTuple):
+    """One kind of engine: the title of its process, `{engine}` being its index, and of each of its workers."""
+
+    title: str
+    worker: str | None
+    note: str = ""
+
+
+# Workers are processes of their own where an engine has several; a single one runs inside the engine core.
+KINDS: dict[EngineKind, Kind | None] = {
+    "native": Kind("fastfront::engine-core-{engine}", "fastfront::worker-{engine}-{rank}"),
+    "mock": Kind("fastfront::mock-engine-{engine}", None),
+    "vllm": Kind("fastfront::vllm-engine-{engine}", None, "vLLM and what it starts"),
+    "external": None,                           # started by somebody else
+}  # fmt: skip
+
+
+def engines(config: ServeConfig) -> tuple[Planned, ...]:
+    """The local engines with their workers."""
+    kind = KINDS[config.engine]
+    if kind is None:
+        return ()
+    ranks = config.tensor_parallel_size
+    return tuple(
+        Planned(
+            kind.title.format(engine=engine),
+            tuple(Planned(kind.worker.format(engine=engine, rank=rank)) for rank in range(ranks))
+            if kind.worker is not None and ranks > 1
+            else (),
+            kind.note,
+        )
+        for engine in range(config.data_parallel_size_local)
+    )
+
+
+def headless_tree(config: ServeConfig) -> Planned:
+    """All processes of engines without a frontend."""
+    first = config.data_parallel_start_rank
+    kept = replace(config, data_parallel_size_local=first + config.data_parallel_size_local)
+    children = tuple(
+        Planned(f"fastfront::keeper-{first + k}", (engine,)) for k, engine in enumerate(engines(kept)[first:])
+    )
+    return Planned(headless_title(config), children)
+
+
+def headless_title(config: ServeConfig) -> str:
+    """Title of the process that keeps engines without a frontend."""
+    return f"fastfront engines {config.served_model_name[0]}"
+
+
+def tree(config: ServeConfig) -> Planned:
+    """All processes of a server. The frontend's title is without the port if the system chooses it."""
+    where = f"unix:{config.uds}" if config.uds else f"{bracketed(config.host)}:{config.port or ''}"
+    return Planned(f"fastfront serve {config.served_model_name[0]} {where}", engines(config))
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
+def describe(config: ServeConfig, headless: bool = False) -> str:
+    """The processes as text: one line each, children indented, then their number."""
+    root = headless_tree(config) if headless else tree(config)
+    lines = [root.title]
+
+    def draw(process: Planned, indent: str) -> None:
+        for child in process.children:
+            last = child is process.children[-1]
+            lines.append(f"{indent}{'└─ ' if last else '├─ '}{child.title}{child.note and f'  ({child.note})'}")
+            draw(child, indent + ("   " if last else "│  "))
+
+    draw(root, "")
+    total, cores = len(root.titles()), len(root.children)
+    workers = total - 1 - cores * (2 if headless else 1)
+    first = f"1 for all, {counted(cores, 'keeper')}" if headless else "1 frontend"
+    lines.append(f"{counted(total, 'process', 'es')}: {first}, {counted(cores, 'engine')}, {counted(workers, 'worker')}")
+    at = f"{bracketed(config.data_parallel_address)}:{config.data_parallel_rpc_port}"
+    elsewhere = config.data_parallel_size - cores
+    if headless:
+        lines.append(f"they join a frontend at {at}")
+    elif elsewhere:
+        lines.append(f"{counted(elsewhere, 'engine')} from elsewhere: they join at {at}")
+    return "\n".join(lines)
+
+
+def counted(number: int, what: str, plural: str = "s") -> str:
+    """`1 engine`, `2 engines`."""
+    return f"{number} {what}{'' if number == 1 else plural}"

@@ -1,0 +1,78 @@
+"""`--engine vllm` starts and supervises vLLM's engine cores; here a package of that name stands for vLLM."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.fixtures import StartServer
+from tests.support.paths import ENGINE_PYTHON, ROOT, SMOLLM2
+from tests.support.processes import session_members, title, wait_gone
+from tests.support.server import Server
+from tests.support.waiting import wait_for
+
+LIMIT_S = 20.0
+FAKE = ROOT / "tests" / "support" / "fake_vllm"
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """With the stand-in on the import path."""
+    return {"PYTHONPATH": str(FAKE), "FAKE_VLLM_NOTES": str(tmp_path)}
+
+
+def flags(*more: str) -> list[str]:
+    return ["--engine", "vllm", "--engine-python", str(ENGINE_PYTHON), *more]
+
+
+def pids(server: Server, beginning: str) -> list[int]:
+    return [pid for pid in session_members(server.pid) if title(pid).startswith(beginning)]
+
+
+def test_ranks_are_started_with_their_flags(start: StartServer, tmp_path: Path, env: dict[str, str]) -> None:
+    server = start(
+        *flags("--data-parallel-size", "2", "--max-model-len", "512", "--kv-cache-memory-bytes", "1G"),
+        "--", "--enforce-eager", mock=None, env=env,
+    ).wait_ready()  # fmt: skip
+    for rank in range(2):
+        notes = json.loads((tmp_path / f"vllm-{rank}.json").read_text())
+        assert Path(notes["model"]) == SMOLLM2
+        assert notes["others"] == ["--max-model-len", "512", "--kv-cache-memory-bytes", "1G", "--enforce-eager"]
+        assert notes["path"] == str(FAKE)  # nothing of ours is put on vLLM's import path
+        assert len(pids(server, f"fastfront::vllm-engine-{rank}")) == 1
+    assert all(server.completion(max_tokens=3).json()["usage"]["completion_tokens"] == 3 for _ in range(4))
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("victim", ["fastfront::vllm-engine-0", "fastfront::mock-engine-0"])
+def test_a_rank_is_started_again(start: StartServer, env: dict[str, str], victim: str) -> None:
+    """Whichever of its processes is killed, the others of that rank go too."""
+    server = start(*flags("--data-parallel-size", "2", "--engine-restarts", "1"), mock=None, env=env).wait_ready()
+    engine = pids(server, "fastfront::mock-engine-0")
+    os.kill(pids(server, victim)[0], signal.SIGKILL)
+    wait_for(lambda: "engine 0 is ready again" in server.log(), "the engine to come again", LIMIT_S)
+    wait_for(lambda: not set(engine) & set(session_members(server.pid)), "the end of the former engine", LIMIT_S)
+    assert len(pids(server, "fastfront::mock-engine-")) == 2
+    assert all(server.completion(max_tokens=1).status_code == 200 for _ in range(4))
+
+
+def test_nothing_is_left_when_the_frontend_is_killed(start: StartServer, env: dict[str, str]) -> None:
+    """The engines stand for some that do not look whether their frontend is there."""
+    server = start(*flags(), mock=None, env=env).wait_ready()
+    assert len(session_members(server.pid)) == 4
+    server.kill()
+    wait_gone(server.pid, LIMIT_S)
+
+
+def test_an_interpreter_without_vllm(start: StartServer, tmp_path: Path) -> None:
+    server = start(*flags(), mock=None)
+    assert server.exits(LIMIT_S) == 1
+    assert "engine 0" in server.log()
+    assert "vllm" in server.log()
+    server = start("--engine", "vllm", mock=None, env={"FASTFRONT_CACHE": str(tmp_path)}, model=SMOLLM2)
+    assert server.exits(LIMIT_S) == 1
+    assert "--engine-python" in server.log()

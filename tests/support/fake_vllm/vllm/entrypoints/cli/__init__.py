@@ -1,0 +1,1 @@
+"""Stands for vLLM where that is not installed."""

@@ -1,0 +1,106 @@
+"""Flags about engines and ranks: what goes together, what is refused and by which name, and what is planned."""
+
+from __future__ import annotations
+
+import dataclasses
+from argparse import ArgumentParser
+
+import pytest
+
+from fastfront.cli.serve import add_arguments, parse, serve_config
+from fastfront.config import ServeConfig
+from fastfront.engine_client.commands import engine_command, headless_command
+from fastfront.engine_client.layout import describe, tree
+
+
+def config(*words: str) -> ServeConfig:
+    parser = ArgumentParser(allow_abbrev=False)
+    add_arguments(parser)
+    return serve_config(parse(["smollm2", *words], parser), parser)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--headless --port 5", "--port"),
+        ("--headless --host 0.0.0.0", "--host"),
+        ("--headless --api-key x", "--api-key"),
+        ("--headless --lanes 2", "--lanes"),
+        ("--headless --chat-template x", "--chat-template"),
+        ("--headless --enable-auto-tool-choice --tool-call-parser hermes", "--enable-auto-tool-choice"),
+        ("--headless --data-parallel-size-local 0", "--data-parallel-size-local"),
+        ("--headless -dp 2 --data-parallel-start-rank 2", "--data-parallel-start-rank"),
+        ("--headless -dp 2 -dpl 2 -dpr 1", "--data-parallel-start-rank"),
+        ("-dp 2 --data-parallel-start-rank 1", "--headless"),
+        ("-dp 2 --data-parallel-size-local 3", "--data-parallel-size-local"),
+        ("-dpl 0 --engine-restarts 1", "--engine-restarts"),
+        ("-dpl 0 --engine-python python3", "--engine-python"),
+        ("-dpl 0 --engine-args=--x", "--engine-args"),
+        ("-dpl 0 -- --x", "--:"),
+        ("--engine mock --tensor-parallel-size 2", "--tensor-parallel-size"),
+        ("--data-parallel-rank 1", "--data-parallel-start-rank"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(
+    words: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        config(*words.split())
+    assert left.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def test_engine_flags_behind_two_dashes() -> None:
+    assert config("--engine-args", "--a 'b c'", "--", "--d", "--port", "1").engine_args == ("--a", "b c", "--d", "--port", "1")
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        ("", 29550),
+        ("--engine vllm", 0),
+        ("--engine vllm -dpp 7", 7),
+        ("--engine vllm -dp 2 -dpl 1", 29550),
+        ("--engine vllm --headless", 29550),
+        ("-dpl 0", 29550),
+    ],
+)
+def test_the_port_is_known_where_somebody_else_has_to_know_it(words: str, port: int) -> None:
+    assert config(*words.split()).data_parallel_rpc_port == port
+
+
+def test_headless_engines_are_those_from_the_first_rank_on() -> None:
+    found = config("--headless", "-dp", "4", "-dpr", "3", "--dtype", "float32")
+    assert (found.data_parallel_start_rank, found.data_parallel_size_local) == (3, 1)
+    command = headless_command(found, "PY", 3)
+    assert command[2] == "fastfront::keeper-3"
+    assert command[3:6] == ["PY", "-m", "engine"]
+    assert command[command.index("--data-parallel-rank") + 1] == "3"
+    assert command[-2:] == ["--dtype", "float32"]
+
+
+def test_vllm_ranks_are_told_where_the_frontend_is() -> None:
+    found = config("--engine", "vllm", "-dp", "2", "-tp", "2", "--", "--enforce-eager")
+    command = engine_command(found, "PY", 1, "tcp://[::1]:41", 100)
+    assert command[command.index("--data-parallel-address") + 1] == "::1"
+    assert command[command.index("--data-parallel-rpc-port") + 1] == "41"
+    assert command[command.index("--data-parallel-start-rank") + 1] == "1"
+    assert command[-3:] == ["--tensor-parallel-size", "2", "--enforce-eager"]
+
+
+def test_the_tree_as_text() -> None:
+    assert describe(config("-dp", "2", "--host", "::1")).splitlines() == [
+        "fastfront serve smollm2 [::1]:8000",
+        "├─ fastfront::engine-core-0",
+        "└─ fastfront::engine-core-1",
+        "3 processes: 1 frontend, 2 engines, 0 workers",
+    ]
+
+
+def test_workers_are_in_the_tree_and_sockets_too() -> None:
+    two = config("--uds", "/x", "-dp", "2")
+    assert tree(dataclasses.replace(two, tensor_parallel_size=2)).titles() == [
+        "fastfront serve smollm2 unix:/x",
+        "fastfront::engine-core-0", "fastfront::worker-0-0", "fastfront::worker-0-1",
+        "fastfront::engine-core-1", "fastfront::worker-1-0", "fastfront::worker-1-1",
+    ]  # fmt: skip
