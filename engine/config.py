@@ -27,3 +27,5 @@ class EngineConfig:
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     async_scheduling: bool = True
     cpu_kernels: bool = True
+    reasoning_start: tuple[str, ...] = ()
+    reasoning_end: tuple[str, ...] = ()

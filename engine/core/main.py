@@ -97,12 +97,13 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     messages: queue.SimpleQueue[Output | Dead] = queue.SimpleQueue()
     signals = _signal_pipe((signal.SIGTERM, signal.SIGINT) if options.headless else (signal.SIGTERM,))
     watch = link.connect()
+    compiler = GrammarCompiler(config.model, info.vocab_size, config.reasoning_start, config.reasoning_end)
     core = EngineCore(
         scheduler,
         executor,
         commands,
         messages,
-        grammars=Grammars(GrammarCompiler(config.model, info.vocab_size), commands.put),
+        grammars=Grammars(compiler, commands.put),
         index=config.index,
         clients=len(link.outputs),
         log_stats=config.log_stats,

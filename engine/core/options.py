@@ -56,6 +56,8 @@ def parse(argv: list[str]) -> CoreOptions:
     ap.add_argument(
         "--async-scheduling", action=argparse.BooleanOptionalAction, default=True, help="plan a step while another is computed"
     )
+    for name, what in (("start", "begins"), ("end", "ends; constraints on the output hold from there on")):
+        ap.add_argument(f"--reasoning-{name}", action="append", metavar="TEXT", help=f"reasoning {what}; repeatable")
     ap.add_argument("--handshake-timeout", type=float, default=300.0, metavar="S", help="wait that long for the frontend")
     ap.add_argument("--disconnect-timeout", type=float, default=10.0, metavar="S", help="leave when it is gone that long")
     ap.add_argument(
@@ -64,6 +66,10 @@ def parse(argv: list[str]) -> CoreOptions:
     values = vars(ap.parse_args(argv))
     host, port = values.pop("data_parallel_address"), values.pop("data_parallel_rpc_port")
     handshake = values.pop("handshake") or f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
+    for name in ("reasoning_start", "reasoning_end"):
+        values[name] = tuple(values[name] or ())
+        if "" in values[name]:
+            ap.error(f"--{name.replace('_', '-')} must not be empty")
     budget, seqs = values["max_num_batched_tokens"], values["max_num_seqs"]
     if budget is not None and budget < seqs:
         ap.error(f"--max-num-batched-tokens {budget} is less than --max-num-seqs {seqs}")

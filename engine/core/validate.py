@@ -66,6 +66,7 @@ def build_request(message: EngineCoreRequest | RequestFault, bounds: Bounds, *, 
         prefix=prefix,
         # Logprobs of the prompt need all of it computed.
         skip_cached=params.prompt_logprobs is not None or bool(params.skip_reading_prefix_cache),
+        reasoning_ended=message.reasoning_ended,
         trace_headers=message.trace_headers,
         events=[(EventType.QUEUED, now)],
     )

@@ -26,7 +26,8 @@ class Request:
     `seed` drives its random numbers. `events` are (what, when) pairs that no output has carried yet, the time on the
     engine's monotonic clock.
 
-    `trace_headers` go back with its outputs.
+    `trace_headers` go back with its outputs. `reasoning_ended` as on the wire: whether the output begins after the
+    model's reasoning, None if that has to be seen from the prompt.
 
     With `in_step` the next token depends on the last one in ways that only the engine core knows (a grammar): nothing is
     planned while one is pending.
@@ -56,6 +57,7 @@ class Request:
     preemptions: int = 0
     answered: bool = False
     tokens: list[int] = field(default_factory=list)
+    reasoning_ended: bool | None = None
     trace_headers: dict[str, str] | None = None
     events: list[tuple[EventType, float]] = field(default_factory=list)
 

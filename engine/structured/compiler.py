@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from engine.protocol import SamplingParams
 from engine.structured.constraint import Constraint, InvalidConstraintError, Kind
 from engine.structured.matcher import Matcher
+from engine.structured.reasoning import Markers
 
 _PLACE = re.compile(r"^\[[\d:]+\] \S+: (?:Check failed: \(.*?\) is false: )?")
 
@@ -16,9 +18,16 @@ _PLACE = re.compile(r"^\[[\d:]+\] \S+: (?:Check failed: \(.*?\) is false: )?")
 class GrammarCompiler:
     """Compiles for the tokenizer of a model folder, which is read on first use. Any thread may call."""
 
-    def __init__(self, folder: str, vocab_size: int) -> None:
-        """`vocab_size` is the width of the model's logits; ids that the tokenizer does not know are never allowed."""
+    def __init__(
+        self, folder: str, vocab_size: int, reasoning_start: Sequence[str] = (), reasoning_end: Sequence[str] = ()
+    ) -> None:
+        """`vocab_size` is the width of the model's logits; ids that the tokenizer does not know are never allowed.
+
+        The model's reasoning ends with one of the texts `reasoning_end`; without any it does none.
+        """
         self.vocab_size = vocab_size
+        self.markers: Markers | None = None
+        self._texts = (tuple(reasoning_start), tuple(reasoning_end))
         self._folder = folder
         self._lock = threading.Lock()
         self._compiler: Any = None
@@ -63,6 +72,12 @@ class GrammarCompiler:
                 tokenizer = transformers.AutoTokenizer.from_pretrained(self._folder)
                 info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=self.vocab_size)
                 self._stops = list(info.stop_token_ids)
+                starts, ends = (tuple(_ids(tokenizer, text) for text in texts) for texts in self._texts)
+                self.markers = Markers(starts, ends) if ends else None
                 # One thread: the cores belong to the model. What is worth keeping is cached by those who call this.
                 self._compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
             return self._compiler
+
+
+def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(text, add_special_tokens=False))

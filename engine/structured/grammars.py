@@ -16,6 +16,7 @@ from engine.protocol import OutputError, SamplingParams
 from engine.scheduler.request import Request
 from engine.structured.constraint import Constraint, InvalidConstraintError, parse
 from engine.structured.matcher import Matcher
+from engine.structured.reasoning import Markers, Thinking, ended_in
 
 THREADS = 2
 CACHE_BYTES = 256 << 20
@@ -25,6 +26,8 @@ class Compiler(Protocol):
     """What turns constraints into grammars."""
 
     vocab_size: int
+    markers: Markers | None
+    """Of reasoning, None if the model does none; known once something has been compiled."""
 
     def compile(self, constraint: Constraint) -> Any:
         """The grammar, which knows its `memory_size_bytes`. Called on threads of `Grammars`."""
@@ -59,6 +62,7 @@ class Grammars:
         self._held: dict[str, tuple[Request, Constraint]] = {}
         self._compiling: set[Constraint] = set()
         self._matchers: dict[str, Matcher] = {}
+        self._thinking: dict[str, Thinking] = {}
         self._jobs: queue.SimpleQueue[Constraint] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -70,7 +74,7 @@ class Grammars:
         grammar = self._cache.get(constraint)
         if grammar is not None:
             self._cache.move_to_end(constraint)
-            self._matchers[request.request_id] = self._compiler.matcher(grammar, request.params)
+            self._follow(request, grammar)
             return True
         self._held[request.request_id] = (request, constraint)
         if constraint not in self._compiling:
@@ -92,7 +96,7 @@ class Grammars:
         for request in waiting:
             del self._held[request.request_id]
             if error is None:
-                self._matchers[request.request_id] = self._compiler.matcher(grammar, request.params)
+                self._follow(request, grammar)
         return [(request, error) for request in waiting]
 
     def held(self, request_id: str) -> Request | None:
@@ -107,6 +111,7 @@ class Grammars:
     def forget(self, request_id: str) -> Request | None:
         """Forget a request that has ended; returns it if it was still held."""
         self._matchers.pop(request_id, None)
+        self._thinking.pop(request_id, None)
         entry = self._held.pop(request_id, None)
         return entry and entry[0]
 
@@ -114,7 +119,11 @@ class Grammars:
         """What the tokens sampled in this step may be, for requests that have a grammar."""
         if not self._matchers:
             return None
-        ids = [step.request_id for step in plan.steps if step.samples and step.request_id in self._matchers]
+        ids = [
+            step.request_id
+            for step in plan.steps
+            if step.samples and step.request_id in self._matchers and step.request_id not in self._thinking
+        ]
         if not ids:
             return None
         words = np.empty((len(ids), -(-self._compiler.vocab_size // 32)), dtype=np.int32)
@@ -123,9 +132,23 @@ class Grammars:
         return TokenMasks(ids, words)
 
     def accept(self, request_id: str, token: int) -> bool:
-        """Take in a request's newest token; False if its grammar forbids it."""
+        """Take in a request's newest token; False if its grammar forbids it. Reasoning is not the grammar's business."""
+        thinking = self._thinking.get(request_id)
+        if thinking is not None:
+            if thinking.ends_with(token):
+                del self._thinking[request_id]
+            return True
         matcher = self._matchers.get(request_id)
         return matcher is None or matcher.accept(token)
+
+    def _follow(self, request: Request, grammar: Any) -> None:
+        self._matchers[request.request_id] = self._compiler.matcher(grammar, request.params)
+        markers = self._compiler.markers
+        if markers is None:
+            return
+        ended = request.reasoning_ended
+        if not (ended_in(request.prompt, markers) if ended is None else ended):
+            self._thinking[request.request_id] = Thinking(markers)
 
     def _keep(self, constraint: Constraint, grammar: Any) -> None:
         self._cache[constraint] = grammar

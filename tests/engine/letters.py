@@ -11,6 +11,7 @@ import numpy as np
 from engine.protocol import SamplingParams
 from engine.structured.constraint import Constraint, InvalidConstraintError
 from engine.structured.matcher import Matcher
+from engine.structured.reasoning import Markers
 
 SPECIAL = ["<pad>", "<bos>", "<eos>"]
 EOS = 2
@@ -71,6 +72,7 @@ class Letters:
     """Stands in for the compiler: regex X allows the text X. Compiles while `gate` is set."""
 
     vocab_size = 128
+    markers: Markers | None = None
 
     def __init__(self) -> None:
         self.gate = threading.Event()
