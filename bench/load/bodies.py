@@ -12,6 +12,8 @@ from bench.load.options import Load, LoadError
 
 WORDS = tuple((Path(__file__).parent / "words.txt").read_text().split())
 
+VARIED = ["with", "that", "this", "from"]
+
 
 def bodies(load: Load) -> Iterator[str]:
     """The JSON lines to send in turn. Raises LoadError for a prompts file that has none or other content."""
@@ -33,10 +35,21 @@ def bodies(load: Load) -> Iterator[str]:
 
 
 def random_prompts(count: int, words: int, seed: int) -> Iterator[str]:
-    """So many texts of so many common words, the same for the same seed."""
+    """So many texts of so many common words, the same for the same seed; see `vary_at` for their beginning."""
     rng = random.Random(seed)
     for _ in range(count):
-        yield " ".join(rng.choices(WORDS, k=words))
+        yield " ".join((VARIED + rng.choices(WORDS, k=words))[:words])
+
+
+def vary_at(load: Load) -> int | None:
+    """Where in every body the generator is to put other words of `VARIED`'s length with each request; None: nowhere.
+
+    No prompt comes twice then, and no two begin alike, as long as there are 64 ** 4 of them.
+    """
+    if not load.unique or load.prompts is not None or load.bodies is not None or load.prompt_tokens < len(VARIED):
+        return None
+    at = body(load, " ".join(VARIED)).encode().find(" ".join(VARIED).encode())
+    return at if at > 0 else None  # extra fields may have replaced the prompt
 
 
 def _prompt(line: str, where: str) -> Any:

@@ -43,6 +43,8 @@ class Load:
     """Words of a random prompt, about a token each; what a chat template adds comes on top."""
     distinct: int = 1024
     """How many different random prompts are made; they are sent in turn."""
+    unique: bool = True
+    """Random prompts of four words and more get other first words with every request, so that no cache finds them again."""
     prompts: Path | None = None
     """Instead of random prompts: JSON lines with `prompt` or `messages`."""
     bodies: Path | None = None

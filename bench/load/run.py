@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.load.bodies import bodies
+from bench.load.bodies import bodies, vary_at
 from bench.load.build import program
 from bench.load.options import Load, LoadError
 
@@ -91,6 +91,8 @@ def _arguments(load: Load, path: Path) -> list[str]:
         values["seconds"] = load.seconds
     if load.mode == "open":
         values["rate"] = load.rate
+    if (at := vary_at(load)) is not None:
+        values["vary-at"] = at
     flags = {"open": load.mode == "open", "stream": load.stream, "new": load.connections == "new", "progress": progress}
     return [f"--{k}={v}" for k, v in values.items()] + [f"--{k}" for k, on in flags.items() if on]
 

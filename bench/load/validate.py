@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -47,6 +48,8 @@ class Figures:
     tokens_per_s: float
     ttft_p50_ms: float
     ttft_p99_ms: float
+    own_cpu_us: float
+    """Of the generator's process for each token that came."""
     ok: int
 
 
@@ -58,7 +61,8 @@ def ours(load: Load) -> Figures:
     """One run of `bench.load`."""
     result = run(load)
     ttft = result["ttft_ms"]
-    return Figures(result["tokens_per_s"], ttft["p50"], ttft["p99"], result["requests"]["ok"])
+    cpu_us = result["cpu"]["us_per_token"] or 0.0
+    return Figures(result["tokens_per_s"], ttft["p50"], ttft["p99"], cpu_us, result["requests"]["ok"])
 
 
 def theirs(load: Load, binary: Path, model: Path, folder: Path) -> Figures:
@@ -73,14 +77,17 @@ def theirs(load: Load, binary: Path, model: Path, folder: Path) -> Figures:
     ]  # fmt: skip
     if load.mode == "open":
         command += ["--request-rate", str(load.rate)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     path = folder / "theirs.json"
     if done.returncode != 0 or not path.exists():
         words = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         raise OtherFailed(f"vllm-rs bench serve ended with status {done.returncode}:\n{words}")
     result = json.loads(path.read_text())
     path.unlink()
-    return Figures(result["output_throughput"], result["median_ttft_ms"], result["p99_ttft_ms"], result["completed"])
+    cpu_us = (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1e6 / max(result["total_output_tokens"], 1)
+    return Figures(result["output_throughput"], result["median_ttft_ms"], result["p99_ttft_ms"], cpu_us, result["completed"])
 
 
 def compare(running: Running, name: str, binary: Path, setting: Setting, repeats: int) -> dict[str, Any]:
@@ -106,7 +113,7 @@ def _middle(name: str, values: list[float]) -> float:
 def show(found: dict[str, Any], scenario: str) -> bool:
     """Print the rows of one scenario; True if the generators agree."""
     agree = True
-    for name, digits in (("tokens_per_s", 0), ("ttft_p50_ms", 2), ("ttft_p99_ms", 2), ("ok", 0)):
+    for name, digits in (("tokens_per_s", 0), ("ttft_p50_ms", 2), ("ttft_p99_ms", 2), ("own_cpu_us", 1), ("ok", 0)):
         difference = found["difference"][name]
         bound = TOLERANCE if name in ("tokens_per_s", "ttft_p50_ms") else 0.0 if name == "ok" else None
         good = bound is None or abs(difference) <= bound

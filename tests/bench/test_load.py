@@ -329,10 +329,35 @@ def test_random_prompts() -> None:
     words = [body["messages"][0]["content"] for body in (first, *others)]
     assert [len(text.split()) for text in words] == [9] * 4
     assert len(set(words)) == 4
+    assert len({text.split()[0] for text in words}) == 1, "what the generator changes"
     assert made(prompt_tokens=9, distinct=4)[1]["messages"] == others[0]["messages"], "the same in every run"
     assert made(path="/v1/completions", stream=False, return_token_ids=True, ignore_eos=False, distinct=1) == [
         {"prompt": made(distinct=1)[0]["messages"][0]["content"], "max_tokens": TOKENS, "return_token_ids": True}
     ]
+
+
+@pytest.mark.parametrize("extra", [{}, {"messages": None, "prompt": "with that this from here"}])
+def test_random_prompts_are_never_the_same(extra: dict[str, Any]) -> None:
+    load = dataclasses.replace(LOAD, requests=200, distinct=2, threads=2, prompt_tokens=6, extra={"stop": ["that this"], **extra})
+    result, server = one_more(load, answering(whole(tokens(TOKENS))))
+    bodies = [exchange.body for exchange in server.exchanges]
+    texts = [body["messages"][0]["content"] if "messages" in body else body["prompt"] for body in bodies]
+    assert result["requests"]["ok"] == len({tuple(text.split()[:4]) for text in texts}) == 200
+    assert {tuple(map(len, text.split()[:4])) for text in texts} == {(4, 4, 4, 4)}
+    assert len({tuple(text.split()[4:]) for text in texts}) == (1 if extra else 2), "the rest stays"
+    assert all(body["stop"] == ["that this"] for body in bodies)
+
+
+def test_a_prompt_that_the_extra_fields_replace_stays() -> None:
+    load = dataclasses.replace(LOAD, extra={"messages": None, "prompt": "always this"})
+    _, server = one_more(load, answering(whole(tokens(TOKENS))))
+    assert {exchange.body["prompt"] for exchange in server.exchanges} == {"always this"}
+
+
+def test_prompts_may_come_again() -> None:
+    load = dataclasses.replace(LOAD, unique=False, distinct=3)
+    _, server = one_more(load, answering(whole(tokens(TOKENS))))
+    assert len({exchange.body["messages"][0]["content"] for exchange in server.exchanges}) == 3
 
 
 def test_prompts_from_a_file(tmp_path: Path) -> None:

@@ -45,14 +45,14 @@ static double number(const char *name, const char *text, double least, double mo
 static void parse(int argc, char **argv, options *o, plan *p)
 {
     enum { HOST, PORT, PATH, BODIES, HEADERS, OPEN, STREAM, NEW, WORKERS, STREAMS, RATE, REQUESTS, SECONDS_, WARMUP, DRAIN, RAMP, TOKENS,
-           N, LEAVE, SLOW, SLOW_BYTES, TIMEOUT, CONNECT_TIMEOUT, SEED, PROGRESS };
+           N, LEAVE, SLOW, SLOW_BYTES, TIMEOUT, CONNECT_TIMEOUT, SEED, VARY, PROGRESS };
     static const struct option known[] = {
         {"host", 1, 0, HOST}, {"port", 1, 0, PORT}, {"path", 1, 0, PATH}, {"bodies", 1, 0, BODIES}, {"headers", 1, 0, HEADERS},
         {"open", 0, 0, OPEN}, {"stream", 0, 0, STREAM}, {"new", 0, 0, NEW}, {"threads", 1, 0, WORKERS}, {"streams", 1, 0, STREAMS},
         {"rate", 1, 0, RATE}, {"requests", 1, 0, REQUESTS}, {"seconds", 1, 0, SECONDS_}, {"warmup", 1, 0, WARMUP}, {"drain", 1, 0, DRAIN},
         {"ramp", 1, 0, RAMP}, {"tokens", 1, 0, TOKENS}, {"choices", 1, 0, N}, {"disconnect-share", 1, 0, LEAVE}, {"slow-share", 1, 0, SLOW},
         {"slow-bytes", 1, 0, SLOW_BYTES}, {"timeout", 1, 0, TIMEOUT}, {"connect-timeout", 1, 0, CONNECT_TIMEOUT}, {"seed", 1, 0, SEED},
-        {"progress", 0, 0, PROGRESS}, {0, 0, 0, 0},
+        {"vary-at", 1, 0, VARY}, {"progress", 0, 0, PROGRESS}, {0, 0, 0, 0},
     };
     *o = (options){.host = "127.0.0.1", .port = "8000", .path = "/", .headers = "", .drain_s = 30};
     p->workers = p->streams = p->choices = 1;
@@ -89,6 +89,7 @@ static void parse(int argc, char **argv, options *o, plan *p)
         case TIMEOUT: p->timeout_ns = (uint64_t)(number(name, optarg, 0.001, 1e6) * 1e9); break;
         case CONNECT_TIMEOUT: p->connect_timeout_ns = (uint64_t)(number(name, optarg, 0.001, 1e6) * 1e9); break;
         case SEED: p->seed = (uint64_t)number(name, optarg, 0, 1e15); break;
+        case VARY: p->vary_at = (size_t)number(name, optarg, 1, 1e9); break;
         case PROGRESS: o->progress = true; break;
         default: exit(2);
         }
@@ -132,7 +133,10 @@ static void read_bodies(const options *o, plan *p)
         if (head < 0 || !(r->bytes = realloc(r->bytes, (size_t)head + (size_t)length)))
             die(o->bodies, "out of memory");
         memcpy(r->bytes + head, line, (size_t)length);
+        r->head = (size_t)head;
         r->length = (size_t)head + (size_t)length;
+        if (p->vary_at && p->vary_at + 5 * VARIED_WORDS > (size_t)length)
+            die("--vary-at", "behind the end of a body");
     }
     free(line);
     fclose(file);

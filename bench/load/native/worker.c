@@ -30,6 +30,14 @@ enum {
     IDLE_MS = 20,
 };
 
+// Common words of one token in most vocabularies.
+static const char FOUR_LETTERS[64][5] = {
+    "with", "that", "this", "from", "they", "have", "were", "when", "will", "each", "them", "then", "many", "some", "more", "like",
+    "into", "time", "look", "make", "than", "been", "call", "find", "long", "down", "come", "made", "part", "over", "take", "only",
+    "work", "know", "year", "live", "back", "give", "most", "very", "just", "form", "help", "line", "turn", "much", "mean", "move",
+    "same", "tell", "want", "show", "also", "play", "home", "read", "hand", "port", "even", "land", "here", "must", "high", "such",
+};
+
 // The loop's own state. Used by its thread only.
 typedef struct {
     plan *plan;
@@ -37,6 +45,7 @@ typedef struct {
     int index, poll, timer;
     int count; // connections
     connection *connections;
+    request *requests; // the plan's, or with `vary_at` copies of them
     int *free_list, free_count; // open loop: indexes of connections without a request
     uint64_t *backlog;          // open loop: due times that wait for a connection; a ring of size backlog_room
     size_t backlog_room, backlog_first, backlog_count;
@@ -173,13 +182,28 @@ static void open_connection(loop *l, connection *c)
         fail(l, c, FAIL_CONNECT_OTHER);
 }
 
+// The next request's bytes. With `vary_at` they are changed in place: should an earlier request with this body not have been
+// sent to its end, then the rest of it gets the new words, which are of the same length.
+static const request *next_request(loop *l)
+{
+    plan *p = l->plan;
+    request *r = &l->requests[l->next_request];
+    if (++l->next_request == p->request_count)
+        l->next_request = 0;
+    if (p->vary_at) {
+        uint64_t words = draw(l);
+        char *at = r->bytes + r->head + p->vary_at;
+        for (int i = 0; i < VARIED_WORDS; i++, words >>= 6)
+            memcpy(at + 5 * i, FOUR_LETTERS[words & 63], 4);
+    }
+    return r;
+}
+
 // `at`: when the request was due; the clock of its latencies starts there.
 static void begin(loop *l, connection *c, uint64_t at, bool counted)
 {
     plan *p = l->plan;
-    connection_expect(c, &p->requests[l->next_request], at);
-    if (++l->next_request == p->request_count)
-        l->next_request = 0;
+    connection_expect(c, next_request(l), at);
     c->counted = counted;
     c->leaves = p->disconnect_share > 0 && draw_unit(l) <= p->disconnect_share;
     c->leave_after = c->leaves && p->stream ? (uint32_t)(draw(l) % p->tokens) : 0;
@@ -465,6 +489,23 @@ static void run(loop *l)
     }
 }
 
+static bool copy_requests(loop *l)
+{
+    const plan *p = l->plan;
+    if (!p->vary_at) {
+        l->requests = p->requests;
+        return true;
+    }
+    l->requests = calloc(p->request_count, sizeof *l->requests);
+    for (size_t i = 0; l->requests && i < p->request_count; i++) {
+        l->requests[i] = p->requests[i];
+        if (!(l->requests[i].bytes = malloc(p->requests[i].length)))
+            return false;
+        memcpy(l->requests[i].bytes, p->requests[i].bytes, p->requests[i].length);
+    }
+    return l->requests != NULL;
+}
+
 static bool prepare(loop *l, worker *w)
 {
     plan *p = w->plan;
@@ -479,7 +520,7 @@ static bool prepare(loop *l, worker *w)
     l->buffer = malloc(RECEIVE);
     l->poll = epoll_create1(EPOLL_CLOEXEC);
     l->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (!l->connections || !l->free_list || !l->backlog || !l->buffer || l->poll < 0 || l->timer < 0)
+    if (!l->connections || !l->free_list || !l->backlog || !l->buffer || l->poll < 0 || l->timer < 0 || !copy_requests(l))
         return false;
     struct epoll_event wanted = {.events = EPOLLIN, .data.u64 = UINT64_MAX};
     if (epoll_ctl(l->poll, EPOLL_CTL_ADD, l->timer, &wanted) < 0)
@@ -519,6 +560,11 @@ static void finish(loop *l)
         f->unfinished += counted;
     }
     atomic_store_explicit(&f->live, 0, memory_order_relaxed);
+    if (l->plan->vary_at && l->requests) {
+        for (size_t i = 0; i < l->plan->request_count; i++)
+            free(l->requests[i].bytes);
+        free(l->requests);
+    }
     free(l->connections);
     free(l->free_list);
     free(l->backlog);

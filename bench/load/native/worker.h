@@ -31,11 +31,12 @@ typedef enum {
 
 extern const char *const FAILURE_NAMES[FAIL_STATUS];
 
-enum { CHOICES = 8, CLUMPS = 64, SECONDS = 3600, SAMPLE = 400 };
+enum { CHOICES = 8, CLUMPS = 64, SECONDS = 3600, SAMPLE = 400, VARIED_WORDS = 4 };
 
 // One request, ready to be sent.
 typedef struct {
     char *bytes;
+    size_t head; // bytes before the body
     size_t length;
 } request;
 
@@ -45,6 +46,7 @@ typedef struct {
     socklen_t address_length;
     request *requests;
     size_t request_count;
+    size_t vary_at;   // where in a body VARIED_WORDS words of four letters are that change with every request; 0: nowhere
     bool open;        // open loop
     bool stream;      // answers are server-sent events
     bool keep_alive;
