@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import resource
 import subprocess
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +17,10 @@ from bench.peers.base import Peer, Running, Setting
 from bench.peers.processes import PeerFailed
 from bench.process import snapshot
 from bench.record import FORMAT, Record
-from bench.scenarios.measure import Sample, climb, measure
+from bench.scenarios.measure import Sample, climb, measure, pauses
 from bench.scenarios.points import Point, points, ramp, ramp_point
 from tools.setup.paths import Paths
 
-_GC = re.compile(rb"^fastfront:gc_longest_pause_seconds(?:\{[^}]*\})? (\S+)$", re.M)
 _LANES_S = 120
 _LANES_EXPECTED_S = 5.0
 _START_S = 6.0
@@ -157,13 +154,12 @@ def start_sample(running: Running, repeat: int) -> dict[str, Any]:
 
 
 def end_facts(running: Running) -> dict[str, Any]:
-    """Memory after all load, and for fastfront the longest stop-the-world pause."""
+    """Memory after all load, and for fastfront the longest stop-the-world pause since it was ready."""
     at_end = snapshot(running.front.pid)
     facts: dict[str, Any] = {"end_rss_bytes": at_end.rss_bytes, "end_pss_bytes": at_end.pss_bytes}
-    if running.name.startswith("fastfront"):
-        with urllib.request.urlopen(f"http://{running.address}/metrics", timeout=10) as answer:
-            found = _GC.search(answer.read())
-        facts["gc_longest_pause_s"] = float(found[1]) if found else None
+    found = pauses(running)
+    if found is not None:
+        facts["gc_longest_pause_s"] = found[2]
     return facts
 
 

@@ -42,8 +42,8 @@ class Figures:
         return median(start.get(key) for start in self.record["starts"] if start["peer"] == peer)
 
     def longest_pause_s(self) -> float | None:
-        """fastfront's longest stop-the-world collection in any repeat."""
-        found = [start.get("gc_longest_pause_s") for start in self.record["starts"] if start["peer"] == "fastfront"]
+        """fastfront's longest stop-the-world collection under any load."""
+        found = [sample.get("gc_longest_pause_s") for sample in self.record["samples"] if sample["peer"] == "fastfront"]
         return max((pause for pause in found if pause is not None), default=None)
 
     def others_cores(self) -> float | None:

@@ -109,5 +109,5 @@ TARGETS = (
     Target("RSS when ready", "", 200.0, " MB", _start("rss_bytes", 1e-6), digits=0),
     Target("RSS after all load", "", 200.0, " MB", _start("end_rss_bytes", 1e-6), digits=0),
     Target("two lanes against one, token path", "one lane", 1.8, "x", _lanes, True),
-    Target("longest stop-the-world pause", "", 5.0, " ms", _pause_ms, digits=1),
+    Target("longest stop-the-world pause under load", "", 5.0, " ms", _pause_ms, digits=1),
 )  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,29 @@ from bench.peers.processes import PeerFailed
 from bench.process import Snapshot, Usage, snapshot
 from bench.scenarios.points import Point, beyond, ramp, ramp_point
 
+_GC = re.compile(r"^fastfront:gc_(pause_seconds_count|pause_seconds_sum|longest_pause_seconds)(?:\{[^}]*\})? (\S+)$", re.M)
 _IDLE_S = 15.0
 _POLL_S = 0.05
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _THREADS_KEPT = 12
 
 Sample = dict[str, Any]
+
+
+def pauses(running: Running) -> tuple[int, float, float] | None:
+    """fastfront's stop-the-world collections so far: how many, seconds in all, seconds of the longest. None: another peer."""
+    if not running.name.startswith("fastfront"):
+        return None
+    with urllib.request.urlopen(f"http://{running.address}/metrics", timeout=10) as answer:
+        found = {name: float(value) for name, value in _GC.findall(answer.read().decode())}
+    return int(found["pause_seconds_count"]), found["pause_seconds_sum"], found["longest_pause_seconds"]
+
+
+def longest_pause_s(before: tuple[int, float, float] | None, after: tuple[int, float, float] | None) -> float | None:
+    """The longest of the pauses in between, or what they took together where the longest was before."""
+    if before is None or after is None:
+        return None
+    return min(after[2], after[1] - before[1]) if after[0] > before[0] else 0.0
 
 
 class _Meter:
@@ -31,9 +50,13 @@ class _Meter:
         self.front: Usage | None = None
         self.engine: Usage | None = None
         self.busy_s = 0.0
+        self.pauses: tuple[int, float, float] | None = None
+        self.longest_pause_s: float | None = None
 
     def __call__(self, phase: Phase) -> None:
         engine = self._running.engine
+        if phase == "measuring":
+            self.pauses = pauses(self._running)
         now = (
             snapshot(self._running.front.pid, pss=False),
             snapshot(engine.child.pid, pss=False) if engine else None,
@@ -47,6 +70,7 @@ class _Meter:
         if now[1] is not None and self._before[1] is not None:
             self.engine = now[1].since(self._before[1])
         self.busy_s = now[2] - self._before[2]
+        self.longest_pause_s = longest_pause_s(self.pauses, pauses(self._running))
 
 
 def machine_busy_s() -> float:
@@ -97,6 +121,7 @@ def measure(point: Point, running: Running, repeat: int, seed: int) -> Sample:
         "load_cores": load_s / elapsed,
         "others_cores": max(0.0, meter.busy_s - front_s - engine_s - load_s) / elapsed,
         "left_running": left,
+        "gc_longest_pause_s": meter.longest_pause_s,
         "load": {key: value for key, value in result.items() if key != "load"} | {"fields": dict(point.fields), "seed": seed},
     }
 

@@ -27,6 +27,8 @@ SHORT = Point(
     fields={"max_tokens": 20},
 )  # fmt: skip
 
+Pauses = tuple[int, float, float] | None
+
 
 def plan(*names: str, repeats: int = 1) -> Plan:
     return Plan(
@@ -59,6 +61,7 @@ def test_run_measures_in_turn_and_goes_on_when_one_fails(monkeypatch: pytest.Mon
         assert sample["load"]["tokens"] > 500
         assert sample["cpu_us_per_token"] > 0
         assert sample["left_running"] == 0
+        assert (sample["gc_longest_pause_s"] is None) == (sample["peer"] == "floor")
     ours = record["starts"][1]
     assert ours["rss_bytes"] > 20e6
     assert ours["gc_longest_pause_s"] >= 0
@@ -66,6 +69,20 @@ def test_run_measures_in_turn_and_goes_on_when_one_fails(monkeypatch: pytest.Mon
     assert json.loads(json.dumps(record)) == record
     assert "vllm-rust, repeat 0: no such luck" in whole(record)
     assert [session_members(one.front.pid) for one in started] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "longest"),
+    [
+        (None, None, None),
+        ((3, 0.5, 0.4), (3, 0.5, 0.4), 0.0),
+        ((3, 0.5, 0.4), (5, 0.75, 0.4), 0.25),
+        ((3, 0.5, 0.25), (4, 1.25, 0.75), 0.75),
+    ],
+)
+def test_pauses_in_between(before: Pauses, after: Pauses, longest: float | None) -> None:
+    """The frontend tells only the longest pause of its whole life."""
+    assert measuring.longest_pause_s(before, after) == longest
 
 
 def test_ramp_ends_behind_the_first_rung_that_is_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
