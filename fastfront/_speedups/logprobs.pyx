@@ -277,12 +277,21 @@ cdef inline uint32_t last_column(const LogprobRows *rows, int32_t top) noexcept 
 cdef int chat_entry(Buf *out, Vocabulary v, const LogprobRows *rows, uint32_t row, const Context *context, int32_t top, bint as_ids,
                     Buf *scratch) noexcept nogil:
     cdef size_t at = <size_t>row * rows.columns
+    cdef int64_t chosen = int_at(&rows.ids, at)
     cdef uint32_t k
-    cdef int r = chat_token(out, v, context, int_at(&rows.ids, at), float_at(&rows.values, at), as_ids, scratch)
+    cdef uint32_t left = rows.columns if top < 0 else <uint32_t>top
+    cdef bint first = True
+    cdef int r = chat_token(out, v, context, chosen, float_at(&rows.values, at), as_ids, scratch)
     r |= lit(out, b',"top_logprobs":[')
-    for k in range(1, last_column(rows, top) + 1):
-        if k > 1:
+    for k in range(rows.columns):                   # the token itself leads, and does not come twice
+        if left == 0:
+            break
+        if k and int_at(&rows.ids, at + k) == chosen:
+            continue
+        left -= 1
+        if not first:
             r |= buf_byte(out, c',')
+        first = False
         r |= chat_token(out, v, context, int_at(&rows.ids, at + k), float_at(&rows.values, at + k), as_ids, scratch)
         r |= buf_byte(out, c'}')
     return r | lit(out, b"]}")

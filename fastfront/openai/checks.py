@@ -67,7 +67,11 @@ def _check_common(body: Body) -> None:
         )
     if isinstance(form, dict) and form.get("type") == "structural_tag":
         _check_structural_tag(form, "response_format")
-    salt = body.get("cache_salt")
+    check_cache_salt(body.get("cache_salt"))
+
+
+def check_cache_salt(salt: object) -> None:
+    """Raises ApiError unless it is a salt, or None."""
     if salt is None:
         return
     if not isinstance(salt, str) or not salt:

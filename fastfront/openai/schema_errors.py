@@ -20,7 +20,7 @@ _INTERNAL = frozenset({
     "nullable", "tagged-union", "union", "call", "arguments", "is-instance", "is-subclass", "callable", "str", "int", "float",
     "bool", "bytes", "bytearray", "list", "tuple", "dict", "set", "frozenset", "complex", "none", "nonetype", "constrained-int",
     "constrained-float", "constrained-str", "responseformat", "structuraltag", "legacystructuraltag", "namedtoolchoice",
-    "textprompt", "chatprompt",
+    "textprompt", "chatprompt", "toolchoice",
 })  # fmt: skip
 
 ErrorDetails = Mapping[str, Any]

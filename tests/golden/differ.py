@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.golden.compare import Json, ask, differences, fold
 from tests.golden.generated import decided, requests
+from tests.golden.generated_calls import call_requests
 
 SHOWN_EXAMPLES = 4
 
@@ -40,7 +41,7 @@ def kind_of(path: str, want: Any, got: Any) -> str:
 def early(answer: Json) -> Json:
     """A stream that holds nothing but an error, as the error answer that it could have been."""
     error = answer.get("rest", {}).get("error")
-    if error is None or answer["choices"]:
+    if error is None or "code" not in error or answer["choices"]:
         return answer
     return {"status": error["code"], "type": "application/json", "body": {"error": error}, "wording": answer.get("wording")}
 
@@ -57,11 +58,11 @@ def main() -> int:
     parser.add_argument("--vllm", required=True, help="http://HOST:PORT of vLLM's server")
     parser.add_argument("--here", required=True, help="http://HOST:PORT of this project's server")
     parser.add_argument("--only", default="", help="ids that start so")
-    parser.add_argument("--tools", action="store_true", help="both have parsers of tool calls (and reasoning)")
+    parser.add_argument("--calls", help="requests with tool calls and reasoning, for the servers of this row of servers.json")
     parser.add_argument("--wording", action="store_true", help="count wordings of errors as differences")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    todo = [item for item in requests(args.tools) if item["id"].startswith(args.only)]
+    todo = [item for item in (call_requests(args.calls) if args.calls else requests()) if item["id"].startswith(args.only)]
 
     def compared(request: Json) -> tuple[Json, list[tuple[str, Any, Any]]]:
         return request, list(differences(early(fold(ask(args.vllm, request))), fold(ask(args.here, request))))

@@ -296,7 +296,7 @@ def values(special: tuple[Any, ...]) -> list[Any]:
     return found
 
 
-def requests(tools: bool = False) -> Iterator[Json]:
+def requests() -> Iterator[Json]:
     """All generated requests. Ids begin with the group's name."""
     for group, (path, base, fields, streams) in GROUPS.items():
         yield {"id": f"{group}-plain", "method": "POST", "path": path, "json": base}

@@ -105,17 +105,29 @@ def test_c19_split_character(rig: Rig, qwen3: Model) -> None:
     assert client.text() == "是"
 
 
+def test_the_token_itself_leads_its_alternatives(rig: Rig, qwen3: Model) -> None:
+    """As many as were asked for, none of them twice."""
+    a = one(qwen3, "a")
+    for others, shown in (([a + 1, a, a + 2], [a, a + 1, a + 2]), ([a + 1, a + 2, a + 3], [a, a + 1, a + 2])):
+        client = Client()
+        _, (request,) = rig.start(client, logprobs=3, tokens_as_ids=True)
+        row = [(a, -0.5), *((other, -1.0) for other in others)]
+        rig.pump.feed(packb([0, [output(request, [a], arrays([row]), LENGTH)]]))
+        (entry,) = json.loads(client.body or b"")["choices"][0]["logprobs"]["content"]
+        assert [t["token"] for t in entry["top_logprobs"]] == [f"token_id:{token}" for token in shown]
+
+
 def test_c20_what_json_cannot_hold(rig: Rig, qwen3: Model) -> None:
     a = one(qwen3, "a")
     client = Client()
     _, (request,) = rig.start(client, logprobs=3)
-    row = [(a, -0.1), (a, -math.inf), (a, math.nan), (a, -1e30)]
+    row = [(a, -0.1), (a + 1, -math.inf), (a + 2, math.nan), (a + 3, -1e30)]
     rig.pump.feed(packb([0, [output(request, [a], arrays([row]), LENGTH)]]))
     text = (client.body or b"").decode()
     body = json.loads(text, parse_constant=lambda name: pytest.fail(name))
     (entry,) = body["choices"][0]["logprobs"]["content"]
     assert entry["logprob"] == pytest.approx(-0.1)
-    assert [t["logprob"] for t in entry["top_logprobs"]] == [-9999.0] * 3
+    assert [t["logprob"] for t in entry["top_logprobs"]] == pytest.approx([-0.1, -9999.0, -9999.0])
 
 
 def test_entries_stop_where_the_text_stops(rig: Rig, qwen3: Model) -> None:

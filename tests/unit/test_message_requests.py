@@ -99,8 +99,7 @@ def test_wrong_shapes_have_the_servers_own_error(serving: Serving, change: dict[
         ({"max_tokens": 10**6}, 400, "BadRequestError"),
         ({"temperature": 9}, 400, "BadRequestError"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, 400, "BadRequestError"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400, "BadRequestError"),
-        ({"tools": [{"name": "f"}]}, 400, "BadRequestError"),
+        ({"tools": []}, 400, "BadRequestError"),
         ({"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "g"}}, 400, "BadRequestError"),
     ],
 )

@@ -57,9 +57,9 @@ def test_the_events_of_a_text() -> None:
     assert found[-2]["usage"] == {"input_tokens": 5, "output_tokens": 5}
 
 
-def test_an_answer_without_text_has_no_block() -> None:
+def test_an_answer_without_text_is_an_empty_block() -> None:
     assert kinds(events(run(sink(True), [""]))) == ["message_start", "message_delta", "message_stop"]
-    assert body([""])["content"] == []
+    assert body([""])["content"] == [{"type": "text", "text": ""}]
 
 
 def test_thoughts_and_calls_are_blocks_of_their_own() -> None:

@@ -92,18 +92,31 @@ def test_what_json_cannot_hold_is_refused_at_once(serving: Serving, value: str) 
     ("fields", "status", "param"),
     [
         ({"input": 5}, 400, "body.input"),
-        ({"input": [{"role": 1}]}, 400, "input[0].role"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "input[0]"),
-        ({"input": [{"type": "computer_call"}]}, 400, "input[0].type"),
+        ({"input": [{"role": 1}]}, 400, "body.input"),
+        ({"input": [{"role": "user"}]}, 400, "body.input"),
+        ({"input": [{"role": "user", "content": 5}]}, 400, "body.input"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "input"),
+        ({"input": [{"type": "computer_call"}]}, 400, "body.input"),
+        ({"input": {}}, 400, None),
+        ({"include": ["x"]}, 400, "body.include.0"),
+        ({"presence_penalty": 3}, 400, "body.presence_penalty"),
+        ({"service_tier": None}, 400, "body.service_tier"),
+        ({"background": None}, 400, None),
+        ({"cache_salt": 5}, 400, "cache_salt"),
         ({"model": "other"}, 404, "model"),
-        ({"previous_response_id": "resp_1"}, 404, "previous_response_id"),
+        ({"previous_response_id": "resp_1"}, 404, "response_id"),
         ({"background": True}, 400, "background"),
         ({"prompt": {"id": "p"}}, 400, "prompt"),
         ({"max_output_tokens": 10**6}, 400, "max_output_tokens"),
-        ({"text": {"format": {"type": "json_schema"}}}, 400, "text.format"),
-        ({"tools": [{"type": "function"}]}, 400, "tools"),
+        ({"text": {"format": {"type": "json_schema"}}}, 400, "body.text.format.ResponseFormatText.type"),
+        ({"tools": [{"type": "function"}]}, 400, "body.tools.0.FunctionTool.name"),
+        ({"tools": [5]}, 400, "body.tools.0.FunctionTool"),
+        ({"tools": 5}, 400, None),
+        ({"tools": None}, 400, "body.tools"),
+        ({"tool_choice": "required"}, 400, "tool_choice"),
+        ({"tool_choice": {}}, 400, "body.tool_choice"),
     ],
 )
-def test_refusals(serving: Serving, fields: dict[str, Any], status: int, param: str) -> None:
+def test_refusals(serving: Serving, fields: dict[str, Any], status: int, param: str | None) -> None:
     error = refusal(prepare, prepare_response, serving, {"input": "Hi", **fields})
     assert (error.status, error.param) == (status, param)

@@ -75,9 +75,10 @@ def test_any_text_comes_through(frame: ResponseFrame, text: str) -> None:
     assert found[-1]["response"]["output"][0]["content"][0]["text"] == text + text + "x"
 
 
-def test_no_text_no_item(frame: ResponseFrame) -> None:
+def test_no_text_is_a_message_without_content(frame: ResponseFrame) -> None:
     assert kinds(events(run(make(frame, True), [""]))) == ["response.created", "response.in_progress", "response.completed"]
-    assert body(make(frame, False), [""])["output"] == []
+    (item,) = body(make(frame, False), [""])["output"]
+    assert (item["type"], item["content"]) == ("message", [])
 
 
 def test_thoughts_and_calls_are_items_of_their_own(frame: ResponseFrame) -> None:

@@ -6,10 +6,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fastfront.errors import ApiError, bad_value
+from fastfront.errors import ApiError
 
 Fields = dict[str, Any]
-_SAME = ("model", "temperature", "top_p", "top_k", "chat_template_kwargs")
+_SAME = (
+    "model", "temperature", "top_p", "top_k", "chat_template_kwargs", "cache_salt", "watermarking", "kv_transfer_params",
+    "ec_transfer_params", "vllm_xargs",
+)  # fmt: skip
 
 
 def chat_fields(body: Mapping[str, Any]) -> Fields:
@@ -30,7 +33,7 @@ def chat_fields(body: Mapping[str, Any]) -> Fields:
 def chat_messages(body: Mapping[str, Any]) -> Iterable[Fields]:
     """The conversation, system text first. Raises ApiError."""
     system = body.get("system")
-    if isinstance(system, list):
+    if isinstance(system, list) and system:
         system = "".join(_without_billing(block.get("text") or "") for block in system if block["type"] == "text")
         yield {"role": "system", "content": system}
     elif system:
@@ -110,8 +113,9 @@ def _put_tools(body: Mapping[str, Any], fields: Fields) -> None:
     tools = body.get("tools")
     choice = body.get("tool_choice") or {}
     kind = choice.get("type")
-    if tools:
+    if tools is not None:
         fields["tools"] = [_tool(tool) for tool in tools]
+    if tools:
         fields["tool_choice"] = "auto"
     if kind == "any":
         fields["tool_choice"] = "required"
@@ -124,11 +128,6 @@ def _put_tools(body: Mapping[str, Any], fields: Fields) -> None:
 
 
 def _tool(tool: Fields) -> Fields:
-    kind = tool.get("type")
-    if kind not in (None, "custom"):
-        raise bad_value(f"Tools of type {kind!r} run at the provider; this server has none of them.", "tools")
-    if "input_schema" not in tool:
-        raise bad_value(f"The tool {tool['name']!r} needs an input_schema.", "tools")
     function: Fields = {
         "name": tool["name"],
         "description": tool.get("description"),
@@ -147,7 +146,7 @@ def _put_thinking(body: Mapping[str, Any], fields: Fields) -> None:
     output = body.get("output_config") or {}
     if effort := output.get("effort"):
         fields["reasoning_effort"] = effort
-    if form := output.get("format"):
+    if (form := output.get("format")) and form.get("schema") is not None:
         fields["response_format"] = {
             "type": "json_schema",
             "json_schema": {"name": "answer", "schema": form["schema"]},

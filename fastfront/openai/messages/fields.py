@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any, Literal, Required, TypeAlias
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
 
@@ -45,10 +45,10 @@ class AnthropicMessage(TypedDict):
 
 class AnthropicTool(TypedDict, total=False):
     name: Required[str]
-    type: str | None
     description: str | None
-    input_schema: dict[str, Any]
+    input_schema: Required[dict[str, Any]]
     strict: bool | None
+    defer_loading: bool | None
 
 
 class ToolChoice(TypedDict, total=False):
@@ -57,14 +57,36 @@ class ToolChoice(TypedDict, total=False):
     disable_parallel_tool_use: bool | None
 
 
-class Thinking(TypedDict, total=False):
-    type: Required[Literal["enabled", "disabled", "adaptive"]]
-    budget_tokens: int | None
+def _named(value: ToolChoice) -> ToolChoice:
+    if value["type"] == "tool" and not value.get("name"):
+        raise ValueError("tool_choice.name is required when type is 'tool'")
+    return value
+
+
+_Display = Literal["summarized", "omitted", "updates"]
+
+
+class ThinkingEnabled(TypedDict, total=False):
+    type: Required[Literal["enabled"]]
+    budget_tokens: Required[Annotated[int, Field(ge=1024)]]
+    display: _Display | None
+
+
+class ThinkingDisabled(TypedDict):
+    type: Literal["disabled"]
+
+
+class ThinkingAdaptive(TypedDict, total=False):
+    type: Required[Literal["adaptive"]]
+    display: _Display | None
+
+
+Thinking: TypeAlias = Annotated[ThinkingEnabled | ThinkingDisabled | ThinkingAdaptive, Field(discriminator="type")]
 
 
 class OutputFormat(TypedDict, total=False):
-    type: Required[Literal["json_schema"]]
-    schema: Required[dict[str, Any]]
+    type: Literal["json_schema"]
+    schema: dict[str, Any] | None
 
 
 class OutputConfig(TypedDict, total=False):
@@ -79,9 +101,10 @@ class CountBody(TypedDict, total=False):
     messages: Required[list[AnthropicMessage]]
     system: str | list[Block] | None
     thinking: Thinking | None
-    tool_choice: ToolChoice | None
+    tool_choice: Annotated[ToolChoice, AfterValidator(_named)] | None
     tools: list[AnthropicTool] | None
     chat_template_kwargs: dict[str, Any] | None
+    output_config: OutputConfig | None
 
 
 class MessagesBody(CountBody, total=False):
@@ -93,4 +116,9 @@ class MessagesBody(CountBody, total=False):
     temperature: float | None
     top_k: int | None
     top_p: float | None
-    output_config: OutputConfig | None
+    metadata: dict[str, Any] | None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None
+    watermarking: bool | None
+    kv_transfer_params: dict[str, Any] | None
+    ec_transfer_params: dict[str, Any] | None
+    vllm_xargs: dict[str, str | int | float | list[str | int | float]] | None

@@ -21,6 +21,7 @@ from fastfront.openai.messages.errors import error_object
 from fastfront.openai.messages.fields import CountBody, MessagesBody
 from fastfront.openai.messages.sink import MessageSink
 from fastfront.openai.prompts import require_output_fits
+from fastfront.openai.schema_errors import schema_error
 from fastfront.openai.serving import Serving
 from fastfront.streams.prepared import PreparedCall
 
@@ -44,6 +45,7 @@ def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCa
     """Everything up to the engine. Raises ApiError for a wrong shape, MessagesError for what cannot be served."""
     require_json(header)
     fields = _MESSAGES.read(body)
+    _check(fields, serving.limits.max_stop_strings)
     with anthropic_errors():
         require_model(fields, serving)
         require_output_fits(fields["max_tokens"], "max_tokens", serving.max_model_len)
@@ -55,13 +57,32 @@ def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCa
     return dataclasses.replace(prepared, sink=sink)
 
 
+def _check(fields: Mapping[str, Any], max_stop_strings: int) -> None:
+    """Rules that belong to the shape, though no type can say them. Raises ApiError."""
+    stop, thinking = fields.get("stop_sequences") or (), fields.get("thinking") or {}
+    if len(stop) > max_stop_strings:
+        message = f"List should have at most {max_stop_strings} items after validation, not {len(stop)}"
+        ctx = {"field_type": "List", "max_length": max_stop_strings, "actual_length": len(stop)}
+        raise schema_error([{"type": "too_long", "loc": ("stop_sequences",), "msg": message, "input": stop, "ctx": ctx}])
+    # The part of a request that only fills a cache for another server makes one token, whatever its budget.
+    if thinking.get("budget_tokens", 0) >= fields["max_tokens"] and not _fills_a_cache(fields):
+        message = "Value error, thinking.budget_tokens must be less than max_tokens"
+        raise schema_error([{"type": "value_error", "loc": (), "msg": message, "input": fields}])
+
+
+def _fills_a_cache(fields: Mapping[str, Any]) -> bool:
+    return bool((fields.get("kv_transfer_params") or {}).get("do_remote_decode"))
+
+
 def count_tokens_body(body: bytes, header: Header, serving: Serving) -> bytes:
     """The length of a prompt, which may be longer than the model takes. Raises as `prepare_message`."""
     require_json(header)
     fields = _COUNT.read(body)
     with anthropic_errors():
         chat = chat_fields(fields)
+        check_chat(chat)
         require_model(chat, serving)
+        serving.parsers.plan(chat)
         count = len(serving.tokenizer.encode(render_chat(chat, serving)[1], False))
     return compact({"input_tokens": count, "context_management": {"original_input_tokens": count}})
 

@@ -82,8 +82,8 @@ class MessageSink:
         blocks: list[dict[str, Any]] = []
         if message.reasoning:
             blocks.append({"type": "thinking", "thinking": message.reasoning, "signature": secrets.token_hex(16)})
-        if message.content:
-            blocks.append({"type": "text", "text": message.content})
+        if message.content or not (blocks or message.calls):
+            blocks.append({"type": "text", "text": message.content or ""})
         for call in message.calls:
             blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": _arguments(call.arguments)})
         body: dict[str, Any] = {

@@ -44,7 +44,12 @@ class ReasoningParser(ABC):
 
     @classmethod
     def parse(cls, text: str, inside: bool | None = None, off: bool = False) -> tuple[str | None, str | None]:
-        """The reasoning and the content of a complete answer, None for nothing."""
+        """The reasoning and the content of a complete answer, None for nothing.
+
+        An answer that begins with a marker of its own is read by it, whatever the prompt ended with.
+        """
+        if inside is False and not off and text.lstrip().startswith((*cls.opens, *cls.closes)):
+            inside = None
         parser = cls(inside, off)
         reasoning, content = parser.feed(text)
         more_reasoning, more_content = parser.finish()

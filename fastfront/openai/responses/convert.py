@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastfront.errors import ApiError, bad_value
+from fastfront.openai.schema_errors import schema_error
 
 Fields = dict[str, Any]
 LOGPROBS = "message.output_text.logprobs"
 _SAME = (
     "model", "logit_bias", "temperature", "top_p", "top_k", "stream", "user", "skip_special_tokens",
     "include_stop_str_in_output", "priority", "cache_salt", "presence_penalty", "frequency_penalty",
-    "repetition_penalty", "seed", "stop", "ignore_eos", "structured_outputs", "chat_template_kwargs", "vllm_xargs",
+    "repetition_penalty", "seed", "stop", "ignore_eos", "structured_outputs", "chat_template_kwargs", "vllm_xargs", "min_p",
+    "include_reasoning", "watermarking", "kv_transfer_params", "ec_transfer_params", "mm_processor_kwargs", "media_io_kwargs",
 )  # fmt: skip
 _UNFINISHED = ("in_progress", "incomplete")
 
@@ -20,6 +22,8 @@ _UNFINISHED = ("in_progress", "incomplete")
 def chat_fields(body: Mapping[str, Any]) -> Fields:
     """The chat request that means the same; checked by nobody yet. Raises ApiError for what a chat cannot hold."""
     fields: Fields = {name: body[name] for name in _SAME if body.get(name) is not None}
+    if fields.get("stop") == "":
+        del fields["stop"]
     fields["messages"] = chat_messages(body)
     if (most := body.get("max_output_tokens")) is not None:
         fields["max_completion_tokens"] = most
@@ -36,6 +40,32 @@ def chat_fields(body: Mapping[str, Any]) -> Fields:
     _put_format(body, fields)
     _put_tools(body, fields)
     return fields
+
+
+def check_items(body: Mapping[str, Any]) -> None:
+    """Raises ApiError for items and tools that are none, in the schema's words."""
+    given = body["input"]
+    for item in () if isinstance(given, str) else given:
+        kind = item.get("type", "message")
+        message = kind == "message" and isinstance(item.get("role"), str) and isinstance(item.get("content"), (str, list))
+        if not message and kind not in _ITEMS:
+            raise schema_error([{"type": "missing", "loc": ("input",), "msg": "Field required", "input": item}])
+    for index, tool in enumerate(body.get("tools") or ()):
+        at = ("tools", index, "FunctionTool")
+        if not isinstance(tool, dict):
+            message_of = "Input should be a valid dictionary or object to extract fields from"
+            raise schema_error([{"type": "model_attributes_type", "loc": at, "msg": message_of, "input": tool}])
+        kind = tool.get("type")
+        if kind not in _TOOLS or (kind == "function" and not isinstance(tool.get("name"), str)):
+            raise schema_error([{"type": "missing", "loc": (*at, "name"), "msg": "Field required", "input": tool}])
+
+
+_ITEMS = ("function_call", "function_call_output", "reasoning", "item_reference")
+_TOOLS = frozenset({
+    "function", "file_search", "computer", "computer_use_preview", "web_search", "web_search_2025_08_26", "web_search_preview",
+    "web_search_preview_2025_03_11", "mcp", "code_interpreter", "image_generation", "local_shell", "shell", "custom",
+    "apply_patch", "namespace",
+})  # fmt: skip
 
 
 def wants_logprobs(body: Mapping[str, Any]) -> bool:
@@ -96,7 +126,7 @@ def _parts(item: Fields, index: int) -> Iterator[tuple[str, str, Any]]:
     elif kind == "reasoning":
         yield "assistant", "reasoning", _first_text(item.get("content")) or _first_text(item.get("summary"))
     elif kind == "item_reference":
-        raise bad_value("Items cannot be referred to: this server stores no responses. Send them.", f"input[{index}]")
+        raise bad_value("Items cannot be referred to: this server stores no responses. Send them.", "input")
     else:
         raise bad_value(f"Input items of type {kind!r} are not supported.", f"input[{index}].type")
 
@@ -145,6 +175,8 @@ def _put_tools(body: Mapping[str, Any], fields: Fields) -> None:
     """Functions become tools of the chat. Tools of other types run at the provider: there are none, nobody calls them."""
     tools = [_tool(tool) for tool in body.get("tools") or () if tool.get("type") == "function"]
     if not tools:
+        if body.get("tool_choice", "auto") not in ("auto", "none") and not body.get("tools"):
+            raise bad_value("When using `tool_choice`, `tools` must be set.", "tool_choice")
         return
     fields["tools"] = tools
     choice = body.get("tool_choice")

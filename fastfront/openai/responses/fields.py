@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Required
+from typing import Annotated, Any, Literal, Required
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from fastfront.openai.fields import Int64, StructuredOutputs
@@ -17,24 +18,46 @@ class ReasoningConfig(TypedDict, total=False):
     summary: str | None
 
 
-class TextFormat(TypedDict, total=False):
-    type: Required[Literal["text", "json_object", "json_schema"]]
-    name: str
-    schema: dict[str, Any]
+class ResponseFormatText(TypedDict):
+    type: Literal["text"]
+
+
+class ResponseFormatTextJSONSchemaConfig(TypedDict, total=False):
+    name: Required[str]
+    schema: Required[dict[str, Any]]
+    type: Required[Literal["json_schema"]]
     description: str | None
     strict: bool | None
 
 
+class ResponseFormatJSONObject(TypedDict):
+    type: Literal["json_object"]
+
+
+class ToolChoice(TypedDict, total=False):
+    """One tool, or a kind of tools; the rest of its keys depend on its type."""
+
+    type: Required[str]
+    name: str
+
+
 class TextConfig(TypedDict, total=False):
-    format: TextFormat | None
+    format: ResponseFormatText | ResponseFormatTextJSONSchemaConfig | ResponseFormatJSONObject | None
     verbosity: Literal["low", "medium", "high"] | None
+
+
+Include = Literal[
+    "code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results",
+    "message.input_image.image_url", "message.output_text.logprobs", "reasoning.encrypted_content",
+]  # fmt: skip
+Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
 class ResponsesBody(TypedDict, total=False):
     """A request for a response."""
 
     background: bool | None
-    include: list[str] | None
+    include: list[Include] | None
     input: Required[str | list[dict[str, Any]]]
     instructions: str | None
     max_output_tokens: int | None
@@ -46,13 +69,13 @@ class ResponsesBody(TypedDict, total=False):
     previous_response_id: str | None
     prompt: dict[str, Any] | None
     reasoning: ReasoningConfig | None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"]
     store: bool | None
     stream: bool | None
     temperature: float | None
     text: TextConfig | None
-    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None
-    tools: list[dict[str, Any]] | None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice
+    tools: list[Any]
     top_logprobs: int | None
     top_p: float | None
     top_k: int | None
@@ -64,8 +87,8 @@ class ResponsesBody(TypedDict, total=False):
     request_id: str
     priority: Int64
     cache_salt: str | None
-    presence_penalty: float | None
-    frequency_penalty: float | None
+    presence_penalty: Penalty | None
+    frequency_penalty: Penalty | None
     repetition_penalty: float | None
     seed: Int64 | None
     stop: str | list[str] | None
@@ -73,3 +96,14 @@ class ResponsesBody(TypedDict, total=False):
     structured_outputs: StructuredOutputs | None
     chat_template_kwargs: dict[str, Any] | None
     vllm_xargs: dict[str, str | int | float | list[str | int | float]] | None
+    include_reasoning: bool
+    min_p: float | None
+    prompt_cache_key: str | None
+    watermarking: bool | None
+    session_id: str | None
+    media_io_kwargs: dict[str, dict[str, Any]] | None
+    mm_processor_kwargs: dict[str, Any] | None
+    enable_response_messages: bool
+    previous_input_messages: list[dict[str, Any]] | None
+    kv_transfer_params: dict[str, Any] | None
+    ec_transfer_params: dict[str, Any] | None

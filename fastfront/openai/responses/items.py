@@ -87,7 +87,7 @@ class ReasoningItem(Item):
         super().__init__("rs")
 
     def begin(self) -> Events:
-        return [*super().begin(), ("response.reasoning_part.added", {**self._at(), "part": _part("")})]
+        return [*super().begin(), ("response.content_part.added", {**self._at(), "part": _part("")})]
 
     def more(self, text: str, logprobs: list[Object]) -> Events:
         self._texts.append(text)
@@ -96,7 +96,7 @@ class ReasoningItem(Item):
     def finish(self, with_logprobs: bool) -> Events:
         return [
             ("response.reasoning_text.done", {**self._at(), "text": self._text}),
-            ("response.reasoning_part.done", {**self._at(), "part": _part(self._text)}),
+            ("response.content_part.done", {**self._at(), "part": _part(self._text)}),
             *super().finish(with_logprobs),
         ]
 

@@ -13,10 +13,10 @@ from fastfront.openai.answers import answer_of
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import require_model
 from fastfront.openai.chat import prepare_reading
-from fastfront.openai.checks import check_chat
+from fastfront.openai.checks import check_cache_salt, check_chat
 from fastfront.openai.events import compact
 from fastfront.openai.prompts import require_output_fits
-from fastfront.openai.responses.convert import chat_fields, wants_logprobs
+from fastfront.openai.responses.convert import chat_fields, check_items, wants_logprobs
 from fastfront.openai.responses.fields import ResponsesBody
 from fastfront.openai.responses.objects import ResponseFrame
 from fastfront.openai.responses.sink import ResponseSink
@@ -25,15 +25,15 @@ from fastfront.streams.prepared import PreparedCall
 
 
 def check_responses(body: Mapping[str, Any]) -> None:
-    """Refuses what needs stored responses or prompts. Raises ApiError."""
-    if body.get("background"):
-        raise ApiError(
-            "This server stores no responses, so it cannot work on one in the background.",
-            kind="invalid_request_error",
-            param="background",
-        )
+    """Rules that are looked at before the types of the other fields. Raises ApiError."""
     if body.get("prompt") is not None:
         raise bad_value("prompt template is not supported", "prompt")
+    check_cache_salt(body.get("cache_salt"))
+    for name in ("tools", "input"):
+        if name in body and (isinstance(body[name], (int, float)) or (name == "input" and isinstance(body[name], dict))):
+            kind = type(body[name]).__name__
+            if name == "tools" or kind == "dict":
+                raise ApiError(f"'{kind}' object is not iterable")
 
 
 _READER: BodyReader[ResponsesBody] = BodyReader(TypeAdapter(ResponsesBody), check_responses)
@@ -44,12 +44,24 @@ def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedC
     require_json(header)
     fields = _READER.read(body)
     check_responses(fields)
-    if previous := fields.get("previous_response_id"):
-        raise unknown_response(previous, "previous_response_id")
+    check_items(fields)
+    for name in ("background", "truncation"):
+        if name in fields and fields.get(name) is None:
+            raise ApiError(f"`{name}` is part of the answer, where it cannot be null.")
+    if fields.get("background"):
+        raise ApiError(
+            "This server stores no responses, so it cannot work on one in the background.",
+            kind="invalid_request_error",
+            param="background",
+        )
+    if (previous := fields.get("previous_response_id")) is not None:
+        raise unknown_response(previous)
     require_model(fields, serving)
     if (most := fields.get("max_output_tokens")) is not None:
         require_output_fits(most, "max_output_tokens", serving.max_model_len)
     chat = chat_fields(fields)
+    if serving.parsers.tools is None and chat.get("tool_choice") == "auto":
+        chat["tool_choice"] = None                 # calls are text where nobody reads them
     check_chat(chat)
     prepared, reading = prepare_reading(chat, header, serving, "responses")
     frame = ResponseFrame(fields, prepared)

@@ -10,10 +10,9 @@ _MARKERS = Tags("<|tool_call|>", "<tool_call>")
 
 
 class GraniteParser(CallArrayParser):
-    """Text after the array is content again. Without an array the marker is dropped."""
+    """Text after the array is content again. Without an array the marker is text."""
 
     keeps_special_tokens = "always"
-    hides_when_off = True
     drops_blank = True
     strips_content = True
 
@@ -34,6 +33,7 @@ class GraniteParser(CallArrayParser):
         if begin == len(text):
             return begin
         if text[begin] != "[":
+            self._say(self._marker)
             self._state = GraniteParser._text
             return begin
         self._enter(self._marker + "[")
@@ -41,3 +41,8 @@ class GraniteParser(CallArrayParser):
 
     def _after_array(self) -> None:
         self._state = GraniteParser._text
+
+    def _end(self, cut: bool) -> None:
+        if self._state is GraniteParser._before:
+            self._say(self._marker)
+        super()._end(cut)
