@@ -11,6 +11,7 @@ from engine.core.calls import Calls
 from engine.core.messages import Abort, Add, Call, Dead, Input, Leave, Output, Refuse
 from engine.core.outbox import Outbox
 from engine.core.outputs import aborted, failure, output_of
+from engine.core.pace import Pace
 from engine.core.pauses import Pauses
 from engine.executor.plan import MAX_IN_FLIGHT, Executor, StepPlan
 from engine.protocol import EventType, FinishReason, OutputError
@@ -24,8 +25,8 @@ from engine.structured.grammars import Compiled, Grammars
 class EngineCore:
     """The scheduler, the executor and the two queues between them and the other threads. Runs on one thread.
 
-    With async scheduling the next step is planned and launched while the last one is computed; its result is taken in
-    while the next one is.
+    With async scheduling the next step is planned and launched before the last one has been computed, whose result is taken
+    in while the next one is. Commands are carried out at any time but while waiting for a result.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class EngineCore:
         self._calls = Calls(self._outbox, pauses, self._reset_prefix_cache, clock, index)
         self._during: list[Call] | None = None
         self._launched: deque[StepPlan] = deque()
+        self._pace = Pace()
         self._depth = MAX_IN_FLIGHT if async_scheduling else 1
         self._stalled = False
         self._drain: tuple[Leave, float] | None = None
@@ -93,8 +95,11 @@ class EngineCore:
 
     def step(self) -> Leave | None:
         """Launch a step, or take in the oldest one if none may be launched now; the command to leave, if one came meanwhile."""
-        if len(self._launched) < self._depth and self._launch() and len(self._launched) < self._depth:
-            return None
+        if len(self._launched) < self._depth:
+            if self._launched and (delay := self._pace.wait(self._clock())) > 0:
+                return self._take_commands(wait=True, timeout=delay)
+            if self._launch() and len(self._launched) < self._depth:
+                return None
         if self._launched:
             return self._collect()
         # Paused: nothing changes before a command comes.
@@ -111,12 +116,18 @@ class EngineCore:
             return False
         plan.masks = self._grammars.masks(plan)
         self._executor.launch(plan)
+        if not self._launched:
+            self._pace.begin(self._clock(), plan.num_tokens)
         self._launched.append(plan)
         return True
 
     def _collect(self) -> Leave | None:
         result = self._executor.collect()
+        now = self._clock()
+        self._pace.end(now)
         plan = self._launched.popleft()
+        if self._launched:
+            self._pace.begin(now, self._launched[0].num_tokens)
         # Requests aborted during the forward pass must not get another token. Calls come after its results: they may
         # preempt requests.
         calls = self._during = []
@@ -138,9 +149,10 @@ class EngineCore:
             for request in self._scheduler.scheduled:
                 request.events.append((EventType.SCHEDULED, now))
 
-    def _take_commands(self, wait: bool) -> Leave | None:
-        """Carry out all commands that are there, waiting for a first one if so asked; stops at a Leave."""
-        timeout = self._time_left() if self._drain is not None else None
+    def _take_commands(self, wait: bool, timeout: float | None = None) -> Leave | None:
+        """Carry out all commands that are there, waiting (`timeout` seconds) for a first one if so asked; stops at a Leave."""
+        if self._drain is not None and timeout is None:
+            timeout = self._time_left()
         while True:
             try:
                 command = self._commands.get(block=wait, timeout=timeout)
