@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from bench.load import Load, LoadError, run
+from bench.load.__main__ import main
 from bench.load.bodies import bodies
 from bench.load.build import program
 from tests.bench.tiny_server import EVENT_HEAD, Exchange, TinyServer, chunk, delta, event, plain, tokens, usage, whole
@@ -305,6 +306,32 @@ def test_a_callback_that_raises_ends_the_generator() -> None:
 
     with TinyServer(hang) as server, pytest.raises(ZeroDivisionError, match="measuring"):
         run(dataclasses.replace(LOAD, port=server.port), raise_it)
+
+
+def test_progress_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    load = dataclasses.replace(LOAD, requests=0, seconds=0.6, warmup_s=0.3, progress=True)
+    one_more(load, paced)
+    shown = capfd.readouterr().err
+    assert "warm-up" in shown
+    assert "measuring [" in shown
+    assert "3 live" in shown
+    assert "tok/s" in shown
+    one_more(LOAD, answering(whole(tokens(TOKENS))))
+    assert capfd.readouterr().err == ""
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "result.json"
+    with TinyServer(answering(whole(tokens(3)))) as server:
+        words = ["--port", str(server.port), "--requests", "5", "--streams", "2", "--max-tokens", "3", "--no-ignore-eos"]
+        assert main([*words, "--extra", '{"stop": ["x"]}', "--json", str(out)]) == 0
+        assert main(["--port", str(server.port)]) == 2
+    result = json.loads(out.read_text())
+    assert (result["requests"]["ok"], result["load"]["extra"]) == (5, {"stop": ["x"]})
+    assert server.exchanges[0].body["stop"] == ["x"]
+    assert "ignore_eos" not in server.exchanges[0].body
+    assert "requests, seconds" in capsys.readouterr().err
+    assert main(["--port", str(server.port), "--requests", "1", "--no-progress"]) == 1, "nobody listens any more"
 
 
 def test_threads_share_the_work() -> None:
