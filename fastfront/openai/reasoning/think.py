@@ -113,12 +113,23 @@ class SeedOssReasoning(Qwen3Reasoning):
 
 
 class DeepSeekR1Reasoning(ThinkParser):
-    """DeepSeek R1 and others: only the closing marker ends thinking, which the prompt may have begun."""
+    """DeepSeek R1 and others: only the closing marker ends thinking, which the prompt may have begun.
+
+    In a complete answer what stands before an opening marker is nothing, and thinking that was ended is there even if empty.
+    """
 
     opens = ("<think>",)
     closes = ("</think>",)
     begins_inside = True
     counts = "between"
+
+    @classmethod
+    def parse(cls, text: str, inside: bool | None = None, off: bool = False) -> tuple[str | None, str | None]:
+        if off or (inside is False and not text.lstrip().startswith((*cls.opens, *cls.closes))):
+            return None, text or None
+        before, mark, after = text.partition(cls.opens[0])
+        reasoning, end, content = (after if mark else before).partition(cls.closes[0])
+        return (reasoning, content or None) if end else (reasoning or None, None)
 
 
 class Holo2Reasoning(DeepSeekR1Reasoning):

@@ -150,7 +150,7 @@ class Plan:
                 content or "", self._tools(), self._new_id(), cut=cut, after_reasoning=reasoning is not None
             )
         calls = () if self._hides_calls() else message.calls[:1] if self.single else message.calls
-        thought = thought or message.reasoning
+        thought = message.reasoning if thought is None else thought
         return Message(None if self._hides_reasoning() else thought, message.content, calls)
 
     def finish_reason(self, reason: str, called: bool) -> str:
