@@ -1,0 +1,74 @@
+"""Answers of a model without sockets: a scheduler and an executor in the test's process."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from pathlib import Path
+
+from engine.config import EngineConfig
+from engine.executor.plan import StepPlan
+from engine.executor.uni import UniExecutor
+from engine.kv_cache.hashing import PrefixHashes
+from engine.kv_cache.manager import KvCacheManager
+from engine.protocol import SamplingParams
+from engine.scheduler.request import Request
+from engine.scheduler.scheduler import Limits, Scheduler
+from tests.engine.tiny import VOCAB
+
+TOKENS = 24
+
+
+def make_prompts(seed: int, lengths: list[int]) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [[rng.randrange(3, VOCAB) for _ in range(length)] for length in lengths]
+
+
+def generate(
+    folder: Path,
+    prompts: list[list[int]],
+    *,
+    budget: int = 512,
+    seqs: int = 32,
+    blocks: int = 256,
+    tokens: int = TOKENS,
+    max_len: int = 512,
+    block_size: int = 16,
+    depth: int = 2,
+    caching: bool = False,
+    kernels: bool = True,
+) -> tuple[list[list[int]], Scheduler]:
+    """Greedy answers to all prompts at once, through scheduler and executor, with up to `depth` steps under way."""
+    config = EngineConfig(
+        str(folder),
+        dtype="float32",
+        num_blocks=blocks,
+        block_size=block_size,
+        max_model_len=max_len,
+        cpu_kernels=kernels,
+    )
+    executor = UniExecutor(config, lambda _text: None)
+    executor.load()
+    scheduler = Scheduler(Limits(seqs, budget, max_len), KvCacheManager(blocks, block_size))
+    answers: dict[str, list[int]] = {}
+    for index, prompt in enumerate(prompts):
+        params = SamplingParams(temperature=0.0, max_tokens=tokens)
+        request = Request(str(index), 0, prompt, params, tokens)
+        if caching:
+            request.prefix = PrefixHashes(block_size)
+            request.prefix.extend(prompt)
+        scheduler.add(request)
+        answers[str(index)] = []
+    flights: deque[StepPlan] = deque()
+    while scheduler.has_work:
+        plan = scheduler.schedule() if len(flights) < depth else StepPlan()
+        if plan.steps:
+            assert plan.num_tokens <= budget
+            executor.launch(plan)
+            flights.append(plan)
+        else:
+            for outcome in scheduler.update(flights.popleft(), executor.collect().tokens):
+                answers[outcome.request.request_id].append(outcome.token)
+    executor.close()
+    assert scheduler.cache.free_blocks == blocks
+    return list(answers.values()), scheduler
