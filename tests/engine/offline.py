@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import Path
 
 from engine.config import EngineConfig
-from engine.executor.plan import StepPlan
+from engine.executor.plan import StepPlan, StepResult
 from engine.executor.uni import UniExecutor
 from engine.kv_cache.hashing import PrefixHashes
 from engine.kv_cache.manager import KvCacheManager
@@ -37,8 +37,13 @@ def generate(
     depth: int = 2,
     caching: bool = False,
     kernels: bool = True,
+    params: list[SamplingParams] | None = None,
+    results: list[StepResult] | None = None,
 ) -> tuple[list[list[int]], Scheduler]:
-    """Greedy answers to all prompts at once, through scheduler and executor, with up to `depth` steps under way."""
+    """Answers to all prompts at once, through scheduler and executor, with up to `depth` steps under way.
+
+    Greedy without `params`, one for each prompt; their seeds are those of the requests. `results` get what every step brought.
+    """
     config = EngineConfig(
         str(folder),
         dtype="float32",
@@ -52,8 +57,8 @@ def generate(
     scheduler = Scheduler(Limits(seqs, budget, max_len), KvCacheManager(blocks, block_size))
     answers: dict[str, list[int]] = {}
     for index, prompt in enumerate(prompts):
-        params = SamplingParams(temperature=0.0, max_tokens=tokens)
-        request = Request(str(index), 0, prompt, params, tokens)
+        chosen = SamplingParams(temperature=0.0, max_tokens=tokens) if params is None else params[index]
+        request = Request(str(index), 0, prompt, chosen, tokens, seed=chosen.seed or 0)
         if caching:
             request.prefix = PrefixHashes(block_size)
             request.prefix.extend(prompt)
@@ -67,7 +72,10 @@ def generate(
             executor.launch(plan)
             flights.append(plan)
         else:
-            for outcome in scheduler.update(flights.popleft(), executor.collect().tokens):
+            result = executor.collect()
+            if results is not None:
+                results.append(result)
+            for outcome in scheduler.update(flights.popleft(), result.tokens):
                 answers[outcome.request.request_id].append(outcome.token)
     executor.close()
     assert scheduler.cache.free_blocks == blocks
