@@ -29,3 +29,5 @@ class EngineConfig:
     cpu_kernels: bool = True
     reasoning_start: tuple[str, ...] = ()
     reasoning_end: tuple[str, ...] = ()
+    tensor_parallel_size: int = 1
+    executor: Literal["auto", "uni", "mp"] = "auto"

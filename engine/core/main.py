@@ -19,8 +19,12 @@ from engine.core.messages import Dead, Input, Leave, Output
 from engine.core.options import CoreOptions, parse
 from engine.core.output_thread import OutputThread
 from engine.core.validate import Bounds
+from engine.executor.make import make_executor
+from engine.executor.mp import WorkerDiedError
+from engine.executor.processes import core_title
 from engine.kv_cache.manager import KvCacheManager
 from engine.lifecycle import die_with_parent, set_title
+from engine.model.errors import ModelError
 from engine.protocol import ReadyPayload
 from engine.scheduler.scheduler import Limits, Scheduler
 from engine.structured.compiler import GrammarCompiler
@@ -34,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run an engine core; returns its exit status."""
     options = parse(sys.argv[1:] if argv is None else argv)
     index = options.engine.index
-    set_title(f"fastfront::engine-core-{index}")
+    set_title(core_title(index))
     if not options.headless:
         die_with_parent()
         # Ctrl-C in a terminal reaches the whole group; the frontend decides when we leave.
@@ -78,22 +82,23 @@ def progress(index: int) -> Callable[[str], None]:
 def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None]) -> int:
     # Threads that wait for work must not burn the core that a frontend, or the other engine, needs.
     os.environ.setdefault("GOMP_SPINCOUNT", OMP_SPINS)
-    say("importing torch and transformers")
-    # Late, because it takes seconds: the frontend must hear HELLO before.
-    from engine.executor.uni import UniExecutor  # noqa: PLC0415
-    from engine.model.errors import ModelError  # noqa: PLC0415
-
     config = options.engine
-    executor = UniExecutor(config, say)
+    commands: queue.SimpleQueue[Input] = queue.SimpleQueue()
+    # Not before the frontend has heard HELLO: this takes seconds.
     try:
-        info = executor.load()
-        limits = Limits(config.max_num_seqs, info.max_num_batched_tokens, info.max_model_len, config.scheduling_policy)
+        executor = make_executor(config, say, lambda why: commands.put(Leave(why, error=True)))
     except ModelError as error:
         executor.close()
         say(f"error: {error}")
         return 1
+    try:
+        info = executor.load()
+        limits = Limits(config.max_num_seqs, info.max_num_batched_tokens, info.max_model_len, config.scheduling_policy)
+    except (ModelError, WorkerDiedError) as error:
+        say(f"error: {error}")
+        executor.close()
+        return 1
     scheduler = Scheduler(limits, KvCacheManager(info.num_blocks, info.block_size))
-    commands: queue.SimpleQueue[Input] = queue.SimpleQueue()
     messages: queue.SimpleQueue[Output | Dead] = queue.SimpleQueue()
     signals = _signal_pipe((signal.SIGTERM, signal.SIGINT) if options.headless else (signal.SIGTERM,))
     watch = link.connect()
@@ -143,6 +148,8 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     say(f"ready: max-model-len {info.max_model_len}, {info.num_blocks} KV blocks, {info.dtype} on {info.device}")
     try:
         leave = core.run()
+    except WorkerDiedError as error:
+        leave = Leave(str(error), error=True)
     except Exception:
         leave = Leave(f"the busy loop failed:\n{traceback.format_exc()}", error=True)
     say(f"{'error: ' if leave.error else 'leaving: '}{leave.why}")

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from engine.config import EngineConfig
+from engine.executor.processes import layout
 
 DEFAULT_RPC_PORT = 29550
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -41,6 +42,13 @@ def parse(argv: list[str]) -> CoreOptions:
     ap.add_argument("--kv-cache-memory", type=_size, dest="kv_cache_bytes", metavar="BYTES", help="e.g. 2G")
     ap.add_argument("--dtype", choices=("auto", "bfloat16", "float16", "float32"), default="auto")
     ap.add_argument("--device", default="auto", help="auto, cpu or cuda[:N]")
+    ap.add_argument(
+        "--tensor-parallel-size", "-tp", type=_positive, default=1, metavar="N", help="workers that share the model (1)"
+    )
+    ap.add_argument(
+        "--distributed-executor-backend", dest="executor", choices=("auto", "uni", "mp"), default="auto",
+        help="uni: the worker in this process; mp: a process for each (auto: mp if there are several)",
+    )
     ap.add_argument("--seed", type=int, help="makes requests without a seed reproducible")
     ap.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: all this process may use)")
     ap.add_argument(
@@ -73,7 +81,7 @@ def parse(argv: list[str]) -> CoreOptions:
     budget, seqs = values["max_num_batched_tokens"], values["max_num_seqs"]
     if budget is not None and budget < seqs:
         ap.error(f"--max-num-batched-tokens {budget} is less than --max-num-seqs {seqs}")
-    return CoreOptions(
+    options = CoreOptions(
         handshake=handshake,
         headless=values.pop("headless"),
         handshake_timeout_s=values.pop("handshake_timeout"),
@@ -81,6 +89,11 @@ def parse(argv: list[str]) -> CoreOptions:
         shutdown_timeout_s=values.pop("shutdown_timeout"),
         engine=EngineConfig(**values),
     )
+    try:
+        layout(options.engine)
+    except ValueError as error:
+        ap.error(str(error))
+    return options
 
 
 def _positive(text: str) -> int:

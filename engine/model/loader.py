@@ -74,11 +74,17 @@ class Loaded(NamedTuple):
 
 
 def load(
-    folder: str, dtype: torch.dtype, device: torch.device, packing_bytes: int = 0, kernels: Kernels | None = None
+    folder: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    packing_bytes: int = 0,
+    kernels: Kernels | None = None,
+    split: Callable[[Any], object] | None = None,
 ) -> Loaded:
     """Load the weights and attach paged attention; ModelError says what is wrong with the folder or the model.
 
     On a CPU weights are laid out for `kernels`, or without them, up to `packing_bytes`, a second time for torch.
+    `split` changes the model before it gets to its device.
     """
     register()
     if not any(Path(folder).glob("*.safetensors")):
@@ -94,6 +100,8 @@ def load(
         if info.get(problem):
             names = sorted(map(str, info[problem]))
             raise ModelError(f"{folder}: {len(names)} weights are missing or misshapen in the files, first {names[0]}")
+    if split is not None:
+        split(model)
     model.train(False).requires_grad_(False).to(device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     attention = PagedAttention()

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 import torch
 
 from engine.executor.plan import PENDING, Logprobs, StepPlan, StepResult
+from engine.executor.processes import OUTPUT_RANK
 from engine.model.attention import PagedAttention
 from engine.model.batch import FlatBatch, flatten
 from engine.model.lean import LeanModel
 from engine.model.loader import takes
+from engine.model.split import Splitter
 from engine.sampling.logprobs import gather_logprobs
 from engine.sampling.sampler import sample
 from engine.sampling.state import SequenceState
+from engine.worker.group import TensorGroup
 
 
 class Sequences(NamedTuple):
@@ -33,16 +36,18 @@ class ModelRunner:
         device: torch.device,
         sequences: Sequences | None = None,
         lean: LeanModel | None = None,
+        splitter: Splitter | None = None,
     ) -> None:
         """`attention.cache` is set. `sequences` come from an earlier runner of the same model.
 
-        `lean`, if there is one, runs in place of `model`.
+        `lean`, if there is one, runs in place of `model`. `splitter` is what has split it, if it is a part of one.
         """
         assert attention.cache is not None
         self._model = model
         self._attention = attention
         self._block_size = attention.cache.block_size
         self._device = device
+        self._splitter = splitter
         self._states, self._prompt_parts = sequences or Sequences({}, {})
         self._lean = lean
         self._picks_rows = takes(model.forward, "logits_to_keep")
@@ -68,6 +73,8 @@ class ModelRunner:
         batch = flatten(plan, self._block_size, self._device)
         rows, prompts = self._wanted_rows(batch)
         logits = self._forward(batch, rows)
+        if self._splitter is not None:
+            logits = self._splitter.all_logits(logits)
         ids, states, picked = [], [], []
         place = {row: index for index, row in enumerate(rows)}
         for step, last in zip(batch.order, batch.last_rows, strict=True):
@@ -78,10 +85,25 @@ class ModelRunner:
         for request_id, first, count in prompts:
             self._note_prompt(request_id, logits, [place[row] for row in range(first, first + count)])
         if ids:
-            chosen = logits if picked == list(range(len(logits))) else logits[picked]
-            sample(chosen, ids, states, result, plan.masks)
+            if self._samples:
+                chosen = logits if picked == list(range(len(logits))) else logits[picked]
+                sample(chosen, ids, states, result, plan.masks)
+            if self._splitter is not None:
+                self._share_tokens(self._splitter.group, ids, states, result)
             self._release_prompts(ids, result)
         return result
+
+    @property
+    def _samples(self) -> bool:
+        return self._splitter is None or self._splitter.group.rank == OUTPUT_RANK
+
+    def _share_tokens(self, group: TensorGroup, ids: list[str], states: list[SequenceState], result: StepResult) -> None:
+        """All ranks go on with the tokens of the one that samples: none could differ by a rounding."""
+        tokens = group.share([result.tokens.get(request_id, 0) for request_id in ids])
+        if not self._samples:
+            for request_id, state, token in zip(ids, states, tokens, strict=True):
+                state.append(token)
+                result.tokens[request_id] = token
 
     def _forward(self, batch: FlatBatch, rows: list[int]) -> torch.Tensor:
         """Logits [rows, vocab]."""

@@ -203,6 +203,11 @@ class RingReader:
             raise RingCorruptError(f"process {taken} is reader {reader} already")
         segment.halves[pid_place(reader)] = os.getpid()
 
+    @property
+    def fd(self) -> int:
+        """The segment's descriptor, for the writer to inherit."""
+        return self._segment.fd
+
     def receive(self, timeout_s: float | None = None) -> bytes | bytearray:
         """The next message, waiting for it.
 

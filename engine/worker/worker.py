@@ -11,12 +11,15 @@ import transformers
 
 from engine.config import EngineConfig
 from engine.executor.plan import StepPlan, StepResult, WorkerInfo
+from engine.executor.processes import Place, device_name
 from engine.model import loader
 from engine.model.blocked import BlockedCache
 from engine.model.cache import PagedCache, bytes_per_token
 from engine.model.errors import ModelError
 from engine.model.runner import ModelRunner, Sequences
+from engine.model.split import Splitter
 from engine.native.library import Kernels, KernelsError, load_kernels
+from engine.worker.group import TensorGroup
 
 GIB = 1 << 30
 CPU_CACHE_BYTES = 4 * GIB
@@ -31,11 +34,15 @@ GPU_BATCHED_TOKENS = 8192
 
 
 class Worker:
-    """Holds the model. All calls on one thread: `load` first; the others are what an `Executor` runs."""
+    """Holds the model, or one rank's part of it.
 
-    def __init__(self, config: EngineConfig, say: Callable[[str], None]) -> None:
-        """`say` reports progress."""
+    All calls on one thread: `load` first; the others are what an `Executor` runs.
+    """
+
+    def __init__(self, config: EngineConfig, say: Callable[[str], None], place: Place | None = None) -> None:
+        """`say` reports progress; `place` is where this rank stands, None for the only one."""
         self._config = config
+        self._place = place
         self._say = say
         self._device = torch.device("cpu")
         self._runner: ModelRunner | None = None
@@ -44,27 +51,33 @@ class Worker:
         self._make_cache: Callable[[], PagedCache | BlockedCache] | None = None
         self._load_weights: Callable[[], loader.Loaded] | None = None
         self._sequences = Sequences({}, {})
+        self._group: TensorGroup | None = None
+        self._splitter: Splitter | None = None
 
     def load(self) -> WorkerInfo:
         """Load the model and reserve the KV cache; ModelError says what is wrong."""
         config = self._config
-        name = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        device = torch.device(name)
+        rank, ranks = (0, 1) if self._place is None else (self._place.rank, self._place.ranks)
+        device = torch.device(device_name(config, rank, torch.cuda.device_count() if torch.cuda.is_available() else 0))
         transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         if device.type == "cpu":
-            torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
+            torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // ranks))
         model_config = loader.read_config(config.model)
         dtype = loader.choose_dtype(config.dtype, model_config, device)
         max_len = self._max_model_len(loader.max_positions(model_config))
         self._say(f"loading {config.model} as {_name(dtype)} on {device}")
         kernels = self._kernels() if device.type == "cpu" else None
-        self._load_weights = lambda: loader.load(config.model, dtype, device, available_memory() // PACKING_SHARE, kernels)
+        if self._place is not None and ranks > 1:
+            self._group = TensorGroup(rank, ranks, self._place.rendezvous, device)
+        self._load_weights = lambda: self._read_weights(dtype, device, kernels)
         self._loaded = loaded = self._load_weights()
         model, shapes = loaded.model, loaded.shapes
         self._say(f"{type(model).__name__}: {loaded.parameters / 1e6:.1f} M parameters, {len(shapes)} layers")
         block_bytes = bytes_per_token(shapes, dtype) * config.block_size
-        num_blocks: int = config.num_blocks or self._budget(device) // block_bytes
+        num_blocks: int = config.num_blocks or self._budget(device, ranks) // block_bytes
+        if self._group is not None:
+            num_blocks = self._group.least(num_blocks)
         needed = -(-max_len // config.block_size)
         if num_blocks < needed:
             if config.max_model_len is not None:
@@ -141,7 +154,17 @@ class Worker:
             assert isinstance(self._cache, BlockedCache)
             loaded.lean.bind(self._cache)
         if self._runner is None:
-            self._runner = ModelRunner(loaded.model, loaded.attention, self._device, self._sequences, loaded.lean)
+            self._runner = ModelRunner(loaded.model, loaded.attention, self._device, self._sequences, loaded.lean, self._splitter)
+
+    def _read_weights(self, dtype: torch.dtype, device: torch.device, kernels: Kernels | None) -> loader.Loaded:
+        """The model, or this rank's part of it."""
+        folder, memory = self._config.model, available_memory() // PACKING_SHARE
+        if self._group is None:
+            return loader.load(folder, dtype, device, memory, kernels)
+        splitter = self._splitter = Splitter(self._group)
+        loaded = loader.load(folder, dtype, device, memory // self._group.size, kernels, splitter.split)
+        splitter.join(loaded.lean)
+        return loaded
 
     def _kernels(self) -> Kernels | None:
         """The CPU kernels, with as many threads as torch has; None, and a line that says so, if they cannot be used."""
@@ -165,11 +188,12 @@ class Worker:
             raise ModelError(f"--max-model-len {wanted} is more than the {positions} positions the model is made for")
         return wanted or positions or DEFAULT_MODEL_LEN
 
-    def _budget(self, device: torch.device) -> int:
+    def _budget(self, device: torch.device, ranks: int) -> int:
+        """Bytes for one rank's part of the KV cache."""
         if self._config.kv_cache_bytes is not None:
-            return self._config.kv_cache_bytes
+            return self._config.kv_cache_bytes // ranks
         if device.type == "cpu":
-            return min(CPU_CACHE_BYTES, available_memory() // 4)
+            return min(CPU_CACHE_BYTES, available_memory() // 4) // ranks
         return int(torch.cuda.mem_get_info(device)[0] * GPU_SHARE)
 
 
