@@ -73,9 +73,9 @@ def test_c72_the_frontend_is_killed(start: StartServer, temporary: Path, a: int,
     assert again.completion(max_tokens=1).status_code == 200
 
 
-def test_the_whole_tree_is_killed_again_and_again(start: StartServer, temporary: Path) -> None:
+def test_c71_the_whole_tree_is_killed_again_and_again(start: StartServer, temporary: Path) -> None:
     segments = shared_memory()
-    for _ in range(2):
+    for _ in range(5):
         server = start(env={"TMPDIR": str(temporary)}).wait_ready()
         assert server.completion(max_tokens=1).status_code == 200
         for pid in session_members(server.pid):
