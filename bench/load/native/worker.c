@@ -286,7 +286,7 @@ static void complete(loop *l, connection *c, bool in_phase, uint64_t now)
         fail(l, c, why);
         return;
     }
-    if (!l->plan->keep_alive || c->response.closes)
+    if (!l->plan->keep_alive || c->response.closes || c->sent < c->request->length)
         hang_up(c);
     go_on(l, c, false);
 }
