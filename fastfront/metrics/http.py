@@ -17,13 +17,13 @@ _OTHER_METHOD = METHODS.index("OTHER")
 
 
 class HttpMetrics:
-    """Counts answered requests. Any thread adds; the tables do not change after start."""
+    """Which requests count where. Any thread adds to `counts`; the tables do not change after start."""
 
     def __init__(self, paths: Iterable[str], root_path: str, created: float) -> None:
         """`paths` are the server's routes, some with `{names}`; they are served with `root_path` before them too."""
         handlers = [path for path in paths if path not in UNCOUNTED]
         self._handlers = [*handlers, NO_HANDLER]
-        self._counts = HttpCounts(len(self._handlers))
+        self.counts = HttpCounts(len(self._handlers))
         self._created = created
         prefixes = {"", root_path.rstrip("/")}
         self._places = {prefix + path: k for prefix in prefixes for k, path in enumerate(handlers)}
@@ -33,19 +33,20 @@ class HttpMetrics:
         ]
         self._methods = {name: k for k, name in enumerate(METHODS)}
 
-    def add(self, path: str, method: str, status: int, seconds: float, request_bytes: int, response_bytes: int) -> None:
-        """One answered request; `response_bytes` is 0 for a stream."""
+    def handler(self, path: str) -> int:
+        """The place in `counts` that requests of this path have; -1 for those that are not counted."""
         if path in self._places:
-            handler = self._places[path]
-        elif path in self._uncounted:
-            return
-        else:
-            handler = next((k for pattern, k in self._patterns if pattern.fullmatch(path)), len(self._handlers) - 1)
-        number = self._methods[method] if method in self._methods else _OTHER_METHOD  # noqa: SIM401 - docs/structures.md
-        self._counts.add(handler, number, status, seconds, request_bytes, response_bytes)
+            return self._places[path]
+        if path in self._uncounted:
+            return -1
+        return next((k for pattern, k in self._patterns if pattern.fullmatch(path)), len(self._handlers) - 1)
+
+    def method(self, name: str) -> int:
+        """The place in METHODS; those that are not in it are one."""
+        return self._methods[name] if name in self._methods else _OTHER_METHOD  # noqa: SIM401 - docs/structures.md
 
     def collect(self) -> Iterator[Metric]:
-        counts = self._counts
+        counts = self.counts
         requests = CounterMetricFamily("http_requests", "Answered requests.", labels=["handler", "method", "status"])
         sent = SummaryMetricFamily("http_request_size_bytes", "Announced bytes of requests' bodies.", labels=["handler"])
         answered = SummaryMetricFamily("http_response_size_bytes", "Announced bytes of answers' bodies.", labels=["handler"])

@@ -47,9 +47,10 @@ class AccessLog:
         """Lines that wait to be written."""
         return self._lines.qsize()
 
+    def wants(self, path: str) -> bool:
+        return path not in self._skips
+
     def add(self, line: Line) -> None:
-        if line.path in self._skips:
-            return
         if self._lines.qsize() < MAX_PENDING:
             self._lines.put(line)
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +19,10 @@ PATHS = ["/v1/chat/completions", "/v1/responses/{response_id}", "/v1/responses/{
 @pytest.fixture
 def metrics() -> HttpMetrics:
     return HttpMetrics(PATHS, "/prefix/", 5.0)
+
+
+def add(metrics: HttpMetrics, path: str, method: str, status: int, seconds: float = 0.2, asked: int = 0, sent: int = 0) -> None:
+    metrics.counts.add(metrics.handler(path), metrics.method(method), status, seconds, asked, sent)
 
 
 def value(metrics: HttpMetrics, name: str, **labels: str) -> float | None:
@@ -40,7 +43,7 @@ def value(metrics: HttpMetrics, name: str, **labels: str) -> float | None:
     ],
 )
 def test_the_handler_is_the_route(metrics: HttpMetrics, path: str, handler: str) -> None:
-    metrics.add(path, "POST", 200, 0.2, 10, 20)
+    add(metrics, path, "POST", 200, 0.2, 10, 20)
     assert value(metrics, "http_requests_total", handler=handler, method="POST", status="2xx") == 1
     assert value(metrics, "http_requests_created", handler=handler, method="POST", status="2xx") == 5.0
     assert value(metrics, "http_request_size_bytes_sum", handler=handler) == 10
@@ -50,7 +53,7 @@ def test_the_handler_is_the_route(metrics: HttpMetrics, path: str, handler: str)
 
 @pytest.mark.parametrize("path", ["/health", "/metrics", "/prefix/health"])
 def test_some_routes_are_not_counted(metrics: HttpMetrics, path: str) -> None:
-    metrics.add(path, "GET", 200, 0.2, 0, 0)
+    add(metrics, path, "GET", 200)
     assert value(metrics, "http_request_duration_highr_seconds_count") == 0
 
 
@@ -58,20 +61,20 @@ def test_some_routes_are_not_counted(metrics: HttpMetrics, path: str) -> None:
     ("status", "shown"), [(101, "1xx"), (200, "2xx"), (307, "3xx"), (499, "4xx"), (503, "5xx"), (999, "5xx")]
 )
 def test_statuses_by_their_first_digit(metrics: HttpMetrics, status: int, shown: str) -> None:
-    metrics.add("/nope", "GET", status, 0.2, 0, 0)
+    add(metrics, "/nope", "GET", status)
     assert value(metrics, "http_requests_total", handler="none", method="GET", status=shown) == 1
 
 
 def test_methods_that_nobody_knows_are_one(metrics: HttpMetrics) -> None:
     for method in ("BREW", "get", "PROPFIND"):
-        metrics.add("/nope", method, 404, 0.2, 0, 0)
+        add(metrics, "/nope", method, 404)
     assert value(metrics, "http_requests_total", handler="none", method="OTHER", status="4xx") == 3
     assert value(metrics, "http_requests_total", handler="none", method="GET", status="4xx") is None
 
 
 def test_durations_in_both_resolutions(metrics: HttpMetrics) -> None:
     for seconds in (0.02, 0.3, 7.0):
-        metrics.add("/nope", "GET", 404, seconds, 0, 0)
+        add(metrics, "/nope", "GET", 404, seconds)
     by_handler = [
         value(metrics, "http_request_duration_seconds_bucket", handler="none", method="GET", le=le)
         for le in ("0.1", "0.5", "1.0", "+Inf")
@@ -118,15 +121,21 @@ def test_what_is_out_of_range() -> None:
         HttpCounts(0)
 
 
-class Protocol:
+class Request:
+    """One that nobody answers really."""
+
+    client, http_version, method, path, query_string = "1.2.3.4:5", "1.1", "POST", "/v1/chat/completions", ""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        self.get = headers.get
+
     def response_bytes(self, *_: Any) -> None: ...
 
-    response_empty = response_stream = response_bytes
+    response_empty = response_stream = abandon = response_bytes
 
 
 def exchange_of(**headers: str) -> Exchange:
-    scope = SimpleNamespace(client="c", http_version="1.1", headers=headers)
-    return Exchange(scope, Protocol(), "POST", "/v1/chat/completions")
+    return Exchange(Request(headers))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("length", "counted"), [("12", 12), ("x", 0), ("²", 0), ("9" * 400, 0), ("-5", 0)])
@@ -148,3 +157,15 @@ def test_streams_count_at_their_end_and_without_a_size(metrics: HttpMetrics) -> 
     exchange.on_end(None)
     assert value(metrics, "http_requests_total", handler="/v1/chat/completions", method="POST", status="2xx") == 1
     assert value(metrics, "http_response_size_bytes_sum", handler="/v1/chat/completions") == 0
+
+
+@pytest.mark.parametrize("how", ["ended", "abandoned"])
+def test_clients_that_left_count_once_without_an_answer(metrics: HttpMetrics, how: str) -> None:
+    exchange = exchange_of()
+    Watch(None, metrics).watch(exchange)
+    assert exchange.on_end is not None
+    if how == "abandoned":
+        exchange.protocol.abandon()
+    exchange.on_end(None)
+    exchange.on_end(None)
+    assert value(metrics, "http_requests_total", handler="/v1/chat/completions", method="POST", status="4xx") == 1

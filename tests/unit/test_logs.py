@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fastfront._speedups.watched import Watched
 from fastfront.cli.serve import add_arguments, parse, serve_config
 from fastfront.config import LogOptions
 from fastfront.errors import SetupError
@@ -23,7 +24,7 @@ from fastfront.server.access import AccessLog
 from fastfront.server.exchange import Exchange
 from fastfront.server.logs import configure_logging
 from fastfront.server.request_log import RequestLog
-from fastfront.server.watch import Watch, WatchedProtocol
+from fastfront.server.watch import Watch
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 
 
@@ -150,7 +151,7 @@ def lines_of(caplog: pytest.LogCaptureFixture, act: Any, path: str = "/v1/x", sk
     caplog.set_level(logging.INFO)
     access = AccessLog(skips)
     exchange = Exchange(Protocol(path))  # type: ignore[arg-type]
-    Watch(access, None).watch(exchange)
+    Watch(access, HttpMetrics(["/"], "", 0.0)).watch(exchange)
     act(exchange)
     access.start()
     access.stop(10.0)
@@ -209,7 +210,7 @@ def test_nothing_refers_back_to_the_exchange() -> None:
     exchange = Exchange(Protocol("/"))  # type: ignore[arg-type]
     before = sys.getrefcount(exchange)
     watch.watch(exchange)
-    assert isinstance(exchange.protocol, WatchedProtocol)
+    assert isinstance(exchange.protocol, Watched)
     assert sys.getrefcount(exchange) == before
 
 
