@@ -29,7 +29,7 @@ FAILURE_S = 2.0
 MODEL_ERROR = 3
 """Exit status of a worker that cannot load the model; the last line it has written says why, after ERROR."""
 ERROR = "error: "
-WORKER = "engine.worker.main"
+WORKER = ("engine.worker.main",)
 
 
 class WorkerDiedError(Exception):
@@ -57,9 +57,12 @@ class MpExecutor:
         layout: Layout,
         say: Callable[[str], None],
         failed: Callable[[str], None],
-        module: str = WORKER,
+        module: tuple[str, ...] = WORKER,
     ) -> None:
-        """`failed(why)` is called from another thread when a worker ends unasked. RingError without shared memory."""
+        """`failed(why)` is called from another thread when a worker ends unasked; `module` is what workers run.
+
+        Raises RingError or OSError without shared memory.
+        """
         self._config = config
         self._layout = layout
         self._say = say
@@ -146,7 +149,7 @@ class MpExecutor:
 
     def _start(self, rank: int, rendezvous: int) -> subprocess.Popen[bytes]:
         descriptors = {"orders": self._orders.fd, "replies": self._replies.fd, "rendezvous": rendezvous}
-        command = [sys.executable, "-m", self._module, "--engine", str(self._config.index), "--rank", str(rank)]
+        command = [sys.executable, "-m", *self._module, "--engine", str(self._config.index), "--rank", str(rank)]
         command += ["--parent", str(os.getpid())]
         for name, fd in descriptors.items():
             command += [f"--{name}", str(fd)]

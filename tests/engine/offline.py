@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import Path
 
 from engine.config import EngineConfig
-from engine.executor.plan import StepPlan, StepResult
+from engine.executor.plan import Executor, StepPlan, StepResult
 from engine.executor.uni import UniExecutor
 from engine.kv_cache.hashing import PrefixHashes
 from engine.kv_cache.manager import KvCacheManager
@@ -54,6 +54,40 @@ def generate(
     )
     executor = UniExecutor(config, lambda _text: None)
     executor.load()
+    answers, scheduler = run_all(
+        executor,
+        prompts,
+        budget=budget,
+        seqs=seqs,
+        blocks=blocks,
+        tokens=tokens,
+        max_len=max_len,
+        block_size=block_size,
+        depth=depth,
+        caching=caching,
+        params=params,
+        results=results,
+    )
+    executor.close()
+    return answers, scheduler
+
+
+def run_all(
+    executor: Executor,
+    prompts: list[list[int]],
+    *,
+    budget: int = 512,
+    seqs: int = 32,
+    blocks: int = 256,
+    tokens: int = TOKENS,
+    max_len: int = 512,
+    block_size: int = 16,
+    depth: int = 2,
+    caching: bool = False,
+    params: list[SamplingParams] | None = None,
+    results: list[StepResult] | None = None,
+) -> tuple[list[list[int]], Scheduler]:
+    """`generate` with an executor that has been loaded."""
     scheduler = Scheduler(Limits(seqs, budget, max_len), KvCacheManager(blocks, block_size))
     answers: dict[str, list[int]] = {}
     for index, prompt in enumerate(prompts):
@@ -77,6 +111,5 @@ def generate(
                 results.append(result)
             for outcome in scheduler.update(flights.popleft(), result.tokens):
                 answers[outcome.request.request_id].append(outcome.token)
-    executor.close()
     assert scheduler.cache.free_blocks == blocks
     return list(answers.values()), scheduler

@@ -21,7 +21,7 @@ from engine.config import EngineConfig
 from engine.executor.plan import Logprobs, StepPlan, StepResult, WorkerInfo
 from engine.executor.processes import Place
 from engine.model.errors import ModelError
-from engine.worker.main import RankWorker, main
+from engine.worker.main import main
 
 
 class StandIn:
@@ -94,7 +94,7 @@ class Changing:
         module.TensorGroup = group  # type: ignore[assignment,misc]
         self._make = lambda config: module.Worker(config, say, place)
         self._config = config
-        self._worker: RankWorker | None = None
+        self._worker: Any = None
 
     def load(self) -> WorkerInfo:
         return WorkerInfo(0, 0, 0, 0, 0, "", "")
@@ -105,8 +105,13 @@ class Changing:
         return {"num_blocks": info.num_blocks, "vocab_size": info.vocab_size}
 
     def execute(self, plan: StepPlan) -> StepResult:
-        assert self._worker is not None
         return self._worker.execute(plan)
+
+    def sleep(self, level: int) -> None:
+        self._worker.sleep(level)
+
+    def wake_up(self, parts: list[str]) -> bool:
+        return self._worker.wake_up(parts)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from tests.engine.conftest import ROOT
 from tests.support.processes import title
 from tests.support.waiting import wait_for
 
-STAND_IN = "tests.engine.rank_worker"
+STAND_IN = ("tests.engine.rank_worker",)
 WAIT_S = 30.0
 
 
@@ -200,7 +200,7 @@ from engine.config import EngineConfig
 from engine.executor.mp import MpExecutor
 from engine.executor.processes import layout
 config = EngineConfig("fine", tensor_parallel_size=2)
-executor = MpExecutor(config, layout(config), print, print, "{STAND_IN}")
+executor = MpExecutor(config, layout(config), print, print, {STAND_IN})
 executor.load()
 print(*executor.pids, flush=True)
 time.sleep(600)
