@@ -24,8 +24,7 @@ WEATHER = {
     },
 }  # fmt: skip
 NOW = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
-BARE = {"type": "function", "function": {"name": "bare"}}
-TOOLS = [WEATHER, NOW, BARE]
+TOOLS = [WEATHER, NOW]
 
 _JSON = '{"name": "get_weather", "%s": {"city": "Paris", "days": 3}}'
 _ODD_JSON = '{"name": "get_weather", "%s": {"city": "Saint-\\"Denis\\" \\u00e9 é 日本 👩‍👧", "opts": {"a": {"b": [1, 2.50, -3e5, null, true]}}, "tags": ["x", "<y>", "}"]}}'
