@@ -15,8 +15,8 @@ from engine.executor.plan import StepPlan, TokenMasks
 from engine.protocol import OutputError, SamplingParams
 from engine.scheduler.request import Request
 from engine.structured.constraint import Constraint, InvalidConstraintError, parse
-from engine.structured.matcher import Matcher
-from engine.structured.reasoning import Markers, Thinking, ended_in
+from engine.structured.matcher import Matcher, allow
+from engine.structured.reasoning import Markers, State, Thinking, state_after
 
 THREADS = 2
 CACHE_BYTES = 256 << 20
@@ -122,22 +122,26 @@ class Grammars:
         ids = [
             step.request_id
             for step in plan.steps
-            if step.samples and step.request_id in self._matchers and step.request_id not in self._thinking
+            if step.samples and step.request_id in self._matchers and not self._inside(step.request_id)
         ]
         if not ids:
             return None
         words = np.empty((len(ids), -(-self._compiler.vocab_size // 32)), dtype=np.int32)
         for row, request_id in enumerate(ids):
             self._matchers[request_id].fill(words, row)
+            if request_id in self._thinking:
+                allow(words, row, self._thinking[request_id].openings)
         return TokenMasks(ids, words)
 
     def accept(self, request_id: str, token: int) -> bool:
         """Take in a request's newest token; False if its grammar forbids it. Reasoning is not the grammar's business."""
         thinking = self._thinking.get(request_id)
         if thinking is not None:
-            if thinking.ends_with(token):
+            reasoning = thinking.take(token)
+            if thinking.state is State.AFTER:
                 del self._thinking[request_id]
-            return True
+            if reasoning:
+                return True
         matcher = self._matchers.get(request_id)
         return matcher is None or matcher.accept(token)
 
@@ -146,9 +150,13 @@ class Grammars:
         markers = self._compiler.markers
         if markers is None:
             return
-        ended = request.reasoning_ended
-        if not (ended_in(request.prompt, markers) if ended is None else ended):
-            self._thinking[request.request_id] = Thinking(markers)
+        state = state_after(request.prompt, markers, request.reasoning_ended)
+        if state is not State.AFTER:
+            self._thinking[request.request_id] = Thinking(markers, state)
+
+    def _inside(self, request_id: str) -> bool:
+        thinking = self._thinking.get(request_id)
+        return thinking is not None and thinking.state is State.INSIDE
 
     def _keep(self, constraint: Constraint, grammar: Any) -> None:
         self._cache[constraint] = grammar

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -40,9 +41,7 @@ class Matcher:
             self._broken = True
             masks[row] = 0
             return
-        bits = masks.view(np.uint32)
-        for token in self._stops:
-            bits[row, token // 32] |= np.uint32(1 << token % 32)
+        allow(masks, row, self._stops)
 
     def accept(self, token: int) -> bool:
         """Take in the next token of the output; False if it is not allowed."""
@@ -55,3 +54,10 @@ class Matcher:
         except Exception:
             self._broken = True
             return False
+
+
+def allow(masks: Words, row: int, tokens: Iterable[int]) -> None:
+    """Add tokens to what a row allows."""
+    bits = masks.view(np.uint32)
+    for token in tokens:
+        bits[row, token // 32] |= np.uint32(1 << token % 32)

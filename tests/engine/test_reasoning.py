@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from engine.core.core import EngineCore
 from engine.core.messages import Add, Dead, Input, Leave, Output
-from engine.executor.plan import StepPlan, StepResult
+from engine.executor.plan import SequenceStep, StepPlan, StepResult
 from engine.kv_cache.manager import KvCacheManager
 from engine.protocol import FinishReason, SamplingParams
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Limits, Scheduler
-from engine.structured.grammars import Grammars
-from engine.structured.reasoning import Markers, Thinking, ended_in
+from engine.structured.constraint import parse
+from engine.structured.grammars import Compiled, Grammars
+from engine.structured.reasoning import Markers, State, Thinking, state_after
 from tests.engine.conftest import Spawn
 from tests.engine.letters import EOS, Letters, decode, encode, save_tokenizer
 from tests.engine.stand_in import StandIn
@@ -56,7 +57,6 @@ class Executor(StandIn):
 CASES: list[tuple[bool | None, str, bool]] = [
     (False, "hi", True),
     (True, "hi", False),
-    (None, "hi", True),
     (None, "hi<", True),
     (None, "hi<>>", False),
     (None, "hi<!", False),
@@ -98,12 +98,46 @@ def iter_outputs(messages: queue.SimpleQueue[Output | Dead]) -> Any:
         yield from sent.message.outputs
 
 
+@pytest.mark.parametrize("opens", [False, True])
+def test_without_a_word_about_it_the_output_may_open_reasoning_or_not(opens: bool) -> None:
+    thinking = Thinking(MARKERS, state_after(encode("hi"), MARKERS, None))
+    assert thinking.openings == list(START)
+    output = encode("<a>>yes") if opens else encode("yes")
+    assert [thinking.take(token) for token in output] == [opens] * (len(output) - 3) + [False] * 3
+    assert thinking.openings == []
+
+
+def test_the_mask_at_the_beginning_has_the_opening_besides_the_grammar() -> None:
+    letters = Letters()
+    letters.markers = MARKERS
+    grammars = Grammars(letters, lambda _: None)
+    params = SamplingParams(structured_outputs={"regex": "yes"})
+    grammars.start(Request("r", 0, encode("hi"), params, 9))
+    constraint = parse({"regex": "yes"})
+    grammars.settle(Compiled(constraint, letters.compile(constraint), None))
+    plan = StepPlan(steps=[SequenceStep("r", [1], 0, [], True)])
+
+    def allowed() -> list[int]:
+        masks = grammars.masks(plan)
+        return [] if masks is None else [t for t in range(128) if masks.words[0][t // 32] >> (t % 32) & 1]
+
+    assert allowed() == sorted([*START, *encode("y")])
+    assert grammars.accept("r", START[0])
+    assert allowed() == []
+    for token in END:
+        assert grammars.accept("r", token)
+    assert allowed() == encode("y")
+
+
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), min_size=1, max_size=3))
 def test_an_end_is_found_where_it_is_complete(output: list[int], end: list[int]) -> None:
-    thinking = Thinking(Markers((), (tuple(end),)))
-    found = [thinking.ends_with(token) for token in output]
-    assert found == [output[max(0, at + 1 - len(end)) : at + 1] == end for at in range(len(output))]
-    assert ended_in(output, Markers((), (tuple(end),))) is any(found)
+    markers = Markers((), (tuple(end),))
+    thinking = Thinking(markers, State.INSIDE)
+    found = [thinking.take(token) for token in output]
+    first = next((at + 1 for at in range(len(output)) if output[max(0, at + 1 - len(end)) : at + 1] == end), len(output))
+    assert found == [at < first for at in range(len(output))]
+    ends = State.AFTER if thinking.state is State.AFTER else State.INSIDE
+    assert state_after(output, markers, None) is ends
 
 
 @pytest.mark.filterwarnings("default")
