@@ -93,6 +93,8 @@ class ServeConfig:
     enable_request_id_headers: bool = False
     max_body_bytes: int = 64 * 1024 * 1024
     max_connections: int = 16384
+    max_num_queued_reqs: int | None = None
+    max_num_queued_tokens: int | None = None
     keep_alive_s: float = 120.0
     sse_keep_alive_interval_s: float = 0.0      # 0: no comment lines
     shutdown_timeout_s: float = 0.0             # 0: running requests are aborted at once

@@ -19,6 +19,7 @@ cdef struct Choice:
     uint32_t index              # choice index in the answer
     uint16_t engine             # engine index the request went to
     bint attached               # in the lane's table
+    bint prefilling             # attached, and no token of it has come
     bint finished               # no more text will be added
     bint sent_first             # its first event is out
     bint cut                    # tokens behind a stop string were dropped: the engine must be told to stop

@@ -431,6 +431,8 @@ cdef class Pump(StreamTable):
         if (ch.first_at == 0 or (o.n_rest and mp_peek(&o.rest) != MP_NIL)) and output_progress(&o, &p):
             self.counters.progress(ch, &p)
         before = ch.completion_tokens
+        if o.n_ids:
+            self.prefilled(ch)
         hit = self.take_tokens(c, ch, &o.ids, o.n_ids, o.finish, &o.logprobs if o.has_logprobs and c.wants_logprobs else NULL)
         self.message_tokens += ch.completion_tokens - before
         self.counters.of(ch.engine).tokens += ch.completion_tokens - before

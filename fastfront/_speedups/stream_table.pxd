@@ -1,6 +1,6 @@
 """The streams of a lane by slot. Slot and generation are part of a request's id on the wire, so finding it hashes nothing."""
 from libc.stddef cimport size_t
-from libc.stdint cimport uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t
 from fastfront._speedups.buffers cimport Buf
 from fastfront._speedups.call cimport Choice
 
@@ -14,11 +14,13 @@ cdef class StreamTable:                 # owned by one lane thread
     cdef uint16_t *detached             # engine index of every choice detached since settle_detached
     cdef size_t n_detached, cap_detached
     cdef readonly uint32_t live         # choices in the table
+    cdef readonly int64_t prefill_tokens        # prompt tokens of those that have no token yet
     cdef readonly list finished_engines # engine index of every choice that has left the table; the lane empties it
 
     cdef int grow(self) except -1
     cdef int reserve(self, uint32_t n) except -1                # room for n choices
     cdef void enter(self, Choice *ch) noexcept nogil            # after reserve: gives it a slot
+    cdef void prefilled(self, Choice *ch) noexcept nogil        # its first token is here
     cdef void detach(self, Choice *ch) noexcept nogil           # takes it out, if it is in
     cdef Choice *find(self, const char *id, uint32_t n) noexcept nogil      # by wire id; NULL: none, or one of an earlier time
     cdef int abort(self, const Choice *ch) noexcept nogil       # notes that its engine must stop it. 0, or -1: memory

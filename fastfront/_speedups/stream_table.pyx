@@ -104,11 +104,19 @@ cdef class StreamTable:
         ch.attached = True
         self.table[ch.slot] = ch
         self.live += 1
+        ch.prefilling = True
+        self.prefill_tokens += ch.prompt_tokens
+
+    cdef void prefilled(self, Choice *ch) noexcept nogil:
+        if ch.prefilling:
+            ch.prefilling = False
+            self.prefill_tokens -= ch.prompt_tokens
 
     cdef void detach(self, Choice *ch) noexcept nogil:
         if not ch.attached:
             return
         ch.attached = False
+        self.prefilled(ch)
         self.table[ch.slot] = NULL
         self.generations[ch.slot] += 1
         self.free_slots[self.n_free] = ch.slot

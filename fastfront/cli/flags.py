@@ -56,6 +56,10 @@ def _server(parser: ArgumentParser) -> None:
     _flag(group, "keep-alive", "seconds an idle connection is kept open ($VLLM_HTTP_TIMEOUT_KEEP_ALIVE or 120)",
           type=seconds, metavar="S")  # fmt: skip
     _flag(group, "max-body-bytes", "largest request body (64 MiB)", type=whole(1), default=64 << 20, metavar="N")
+    _flag(group, "max-num-queued-reqs", "most choices that run or wait in the engines; requests beyond get 503 (no bound)",
+          type=whole(1), metavar="N")
+    _flag(group, "max-num-queued-tokens", "most prompt tokens that wait for a first token; requests beyond get 503 (no bound)",
+          type=whole(1), metavar="N")
     _flag(group, "max-connections", "most connections at once (16384)", type=whole(1), default=16384, metavar="N")
     _flag(group, "workers", "threads that accept connections and read bodies (one for each four cores)",
           type=whole(1, 256), metavar="N")  # fmt: skip

@@ -196,8 +196,6 @@ _REFUSED: Mapping[str, Known] = {
     "runner": Known("text is generated", neutral=("auto", "generate")),
     "convert": Known("text is generated", neutral=("auto", "none")),
     "stream-interval": Known("every token is sent when it comes", neutral=("1",)),
-    "max-num-queued-reqs": Known("there is no bound on waiting requests; --max-connections bounds the connections"),
-    "max-num-queued-tokens": Known("there is no bound on waiting requests; --max-connections bounds the connections"),
     "enable-lora": Known(_LORA, switch=True),
     "lora-modules": Known(_LORA),
     "max-loras": Known(_LORA),

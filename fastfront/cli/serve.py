@@ -116,6 +116,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         enable_request_id_headers=args.enable_request_id_headers,
         max_body_bytes=args.max_body_bytes,
         max_connections=args.max_connections,
+        max_num_queued_reqs=args.max_num_queued_reqs,
+        max_num_queued_tokens=args.max_num_queued_tokens,
         keep_alive_s=_keep_alive() if args.keep_alive is None else args.keep_alive,
         sse_keep_alive_interval_s=args.sse_keep_alive_interval,
         shutdown_timeout_s=args.shutdown_timeout,

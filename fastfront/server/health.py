@@ -18,6 +18,7 @@ class Health:
         self._final = False
         self._draining = False
         self._changed = changed
+        self._guard: Callable[[], None] | None = None
 
     @property
     def ok(self) -> bool:
@@ -29,12 +30,18 @@ class Health:
         return self._reason if self._final else None
 
     def check(self) -> None:
-        """Raises EngineDeadError (answered 503) when requests cannot be served."""
+        """Raises EngineDeadError (answered 503) when requests cannot be served, or what the guard raises."""
         reason = self._reason
         if reason is not None:
             raise EngineDeadError(reason)
         if self._draining:
             raise EngineDeadError("the server is shutting down")
+        if self._guard is not None:
+            self._guard()
+
+    def guard(self, check: Callable[[], None]) -> None:
+        """From here on `check()`, too, is asked whether a request can be served; it raises if not."""
+        self._guard = check
 
     def dead(self, reason: str) -> None:
         """No engine is left, and none will come. The first reason stays."""

@@ -34,6 +34,7 @@ from fastfront.metrics.gc_watch import GcWatch
 from fastfront.metrics.http import HttpMetrics
 from fastfront.metrics.lanes import LaneCollector
 from fastfront.metrics.registry import EngineStats, Metrics
+from fastfront.metrics.rejections import Rejections
 from fastfront.metrics.stats_log import Counts, StatsLog, counts
 from fastfront.openai.failures import failure_event
 from fastfront.openai.serving import Serving, build_serving
@@ -55,6 +56,7 @@ from fastfront.server.tls import check_certificate
 from fastfront.server.tracing.exporter import Exporter
 from fastfront.server.tracing.tracer import Tracer, headers_from
 from fastfront.server.watch import Watch
+from fastfront.streams.admission import Admission
 from fastfront.streams.dispatcher import Dispatcher
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
@@ -190,7 +192,9 @@ class Server:
     ) -> HttpServer | GranianServer:
         config = self._config
         request_log = RequestLog(serving.tokenizer.decode, config.log.max_prompt_chars) if config.log.requests else None
-        dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, serving.fingerprint, request_log)
+        rejections = Rejections(config.served_model_name[0])
+        admission = self._admission(rejections)
+        dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, serving.fingerprint, request_log, admission)
         if config.log.access:
             self._access_log = AccessLog(config.log.access_skips)
             self._access_log.start()
@@ -199,6 +203,8 @@ class Server:
         if config.log.stats_interval_s:
             StatsLog(self._counts, config.log.stats_interval_s).start()
         metrics = self._metrics(serving, engines)
+        if config.log.stats_interval_s:
+            metrics.add(rejections)
         routes = Routes(
             serving, dispatcher, self._health, metrics,
             docs=config.api_documents, with_keys=bool(config.api_keys),
@@ -238,6 +244,18 @@ class Server:
             )
         server.start()
         return server
+
+    def _admission(self, rejections: Rejections) -> Admission | None:
+        """What refuses requests when there is too much to do; None without such a bound."""
+        config = self._config
+        if config.max_num_queued_reqs is None and config.max_num_queued_tokens is None:
+            return None
+        admission = Admission(
+            config.max_num_queued_reqs, config.max_num_queued_tokens, lambda: sum(self._balancer.in_flight),
+            lambda: sum(lane.pump.prefill_tokens for lane in self._lanes), rejections.add,
+        )  # fmt: skip
+        self._health.guard(admission.check)
+        return admission
 
     def _metrics(self, serving: Serving, engines: list[EngineInfo]) -> Metrics:
         """All but the http_* metrics, which need the routes."""

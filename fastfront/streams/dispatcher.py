@@ -13,6 +13,7 @@ from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.lane import Lane
 from fastfront.errors import EngineDeadError
+from fastfront.streams.admission import Admission
 from fastfront.streams.prepared import PreparedCall
 
 log = logging.getLogger("fastfront.streams")
@@ -35,8 +36,10 @@ class Dispatcher:
         vocabulary: Vocabulary,
         fingerprint: str,
         on_submit: Callable[[PreparedCall], None] | None = None,
+        admission: Admission | None = None,
     ) -> None:
         """`on_submit` sees every request before it starts, on the request's thread."""
+        self._admission = admission
         self._lanes = lanes
         self._balancer = balancer
         self._vocabulary = vocabulary
@@ -68,11 +71,15 @@ class Dispatcher:
 
         From here on the lane answers it, with `headers` besides its own, and calls `on_end` at its end. `announced`: it is one
         step of many, and `on_submit` has seen the whole.
-        Raises EngineDeadError when no engine can take it.
+        Raises EngineDeadError when no engine can take it, ApiError when there is too much to do.
         """
         if self._on_submit is not None and not announced:
             self._on_submit(prepared)
-        engines = self._pick(prepared)
+        if self._admission is None or announced:
+            engines = self._pick(prepared)
+        else:
+            tokens = prepared.n * sum(len(prompt.token_ids) for prompt in prepared.prompts)
+            engines = self._admission.admit(len(prepared.prompts) * prepared.n, tokens, lambda: self._pick(prepared))
         if not engines:
             raise EngineDeadError("no engine is running")
         lane = self._lanes[next(self._turn) % len(self._lanes)]

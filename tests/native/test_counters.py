@@ -246,3 +246,18 @@ def test_intake_and_waiting_for_the_lane(rig: Rig) -> None:
     assert sum(lane["fastfront:request_intake_seconds"][1]) == sum(lane["fastfront:lane_wait_seconds"][1]) == 1
     assert lane["fastfront:request_intake_seconds"][2] > 1e9
     assert lane["fastfront:lane_wait_seconds"][2] < 60
+
+
+def test_prompt_tokens_wait_until_their_first_token_or_their_end(rig: Rig) -> None:
+    call, (a, _) = rig.start(Client(), stream=True, n=2, prompts=[[1, 2, 3]])
+    rig.start(Client(), prompts=[[1, 2]], engines=[1])
+    assert rig.pump.prefill_tokens == 8
+    rig.message(output(a, []))
+    assert rig.pump.prefill_tokens == 8
+    rig.message(output(a, TOKEN))
+    rig.message(output(a, TOKEN))
+    assert rig.pump.prefill_tokens == 5
+    rig.pump.cancel(call)
+    assert rig.pump.prefill_tokens == 2
+    rig.pump.fail_engine(1, "gone")
+    assert rig.pump.prefill_tokens == 0

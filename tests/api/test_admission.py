@@ -1,0 +1,74 @@
+"""--max-num-queued-reqs and --max-num-queued-tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.api.conftest import serve
+from tests.support.http1 import post
+from tests.support.metrics import metric
+from tests.support.mock import scripted
+from tests.support.server import COMPLETIONS, Server
+from tests.support.tokens import Pieces
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    yield from serve(tmp_path_factory, "bounded", "--max-num-queued-reqs", "3", "--max-num-queued-tokens", "50")
+
+
+def rejected(server: Server, reason: str) -> float:
+    return metric(server, "vllm:admission_rejections_total", reason=reason)
+
+
+def refused(server: Server, **fields: object) -> str:
+    response = server.completion(fields)
+    assert response.status_code == 503
+    error = response.json()["error"]
+    assert (error["type"], error["code"]) == ("Service Unavailable", 503)
+    message: str = error["message"]
+    return message
+
+
+def test_requests_beyond_the_bound_get_503_until_there_is_room(bounded: Server, pieces: Pieces) -> None:
+    assert bounded.mock is not None
+    a = pieces.byte_level("a")
+    before, since = rejected(bounded, "max_num_queued_reqs"), bounded.mock.mark()
+    connections = [bounded.connect() for _ in range(2)]
+    for connection in connections:
+        connection.send(post(COMPLETIONS, {"prompt": [5], "stream": True, **scripted(a)}))
+        connection.response_head()
+    assert "--max-num-queued-reqs 3" in refused(bounded, prompt=[5], n=2)
+    assert bounded.completion(scripted(a, then="stop"), prompt=[5]).status_code == 200
+    third = bounded.connect()
+    third.send(post(COMPLETIONS, {"prompt": [5], "stream": True, **scripted(a)}))
+    third.response_head()
+    refused(bounded, prompt="words that need not be looked at", temperature=-1)
+    assert bounded.get("/health").status_code == 200
+    assert rejected(bounded, "max_num_queued_reqs") - before == 2
+    for connection in (*connections, third):
+        connection.close()
+    bounded.mock.wait_aborts([add["id"] for add in bounded.mock.adds(since)][:2], since)
+    wait_for(lambda: bounded.completion(scripted(a, then="stop"), prompt=[5], n=3).status_code == 200, "room")
+
+
+def test_prompts_wait_only_until_their_first_token(bounded: Server, pieces: Pieces) -> None:
+    assert bounded.mock is not None
+    a = pieces.byte_level("a")
+    bounded.mock.wait_idle()
+    wait_for(lambda: metric(bounded, "fastfront:engine_in_flight") == 0, "no request in flight")
+    before, since = rejected(bounded, "max_num_queued_tokens"), bounded.mock.mark()
+    bounded.mock.pause()
+    connection = bounded.connect()
+    connection.send(post(COMPLETIONS, {"prompt": [5] * 45, "stream": True, **scripted(a)}))
+    bounded.mock.wait_adds(1, since)
+    assert "--max-num-queued-tokens 50" in refused(bounded, prompt=[5] * 6)
+    bounded.mock.resume()
+    connection.response_head()
+    assert bounded.completion(scripted(a, then="stop"), prompt=[5] * 50).status_code == 200
+    assert rejected(bounded, "max_num_queued_tokens") - before == 1
+    connection.close()
+    bounded.mock.wait_idle()
