@@ -27,6 +27,7 @@ from tools.setup.paths import find_paths
 ENGINE = b"\0\0"
 ADD, ABORT = b"\x00", b"\x01"
 BURST = 64
+WITH_LOGPROBS = 128
 PROMPT = list(range(100, 130))
 _ENDLESS = 1 << 40
 _READY_MS = 20_000
@@ -76,11 +77,11 @@ class Drain:
                 self._handshake.send_multipart([identity, msgspec.msgpack.encode(init)])
         self._input.recv_multipart()
 
-    def add(self, count: int, max_tokens: int) -> list[str]:
+    def add(self, count: int, max_tokens: int, logprobs: int | None = None) -> list[str]:
         """Send that many requests; their ids."""
         ids = [f"{self._next + i:08x}-chatcmpl-{self._next + i:016x}" for i in range(count)]
         self._next += count
-        params = {**_PARAMS, "max_tokens": max_tokens}
+        params = {**_PARAMS, "max_tokens": max_tokens, "logprobs": logprobs}
         for request_id in ids:
             fields = [request_id, PROMPT, None, params, None, time.time(), None, None, None, None, None, 0, 0, 0, None, False]
             fields += [request_id, None, None, False, None, None]
@@ -110,9 +111,9 @@ def outputs(message: bytes) -> int:
     return int.from_bytes(message[3 : 5 if head == 0xDC else 7], "big")
 
 
-def measure_streams(drain: Drain, pid: int, streams: int, step_ms: float, seconds: float) -> Cost:
+def measure_streams(drain: Drain, pid: int, streams: int, step_ms: float, seconds: float, logprobs: int | None = None) -> Cost:
     """All streams running, a token each per step."""
-    ids = drain.add(streams, _ENDLESS)
+    ids = drain.add(streams, _ENDLESS, logprobs)
     while drain.take(1000) != streams:
         pass
     for _ in range(20):
@@ -120,7 +121,8 @@ def measure_streams(drain: Drain, pid: int, streams: int, step_ms: float, second
     before, tokens = snapshot(pid, pss=False), 0
     while (now := time.monotonic()) - before.at_s < seconds:
         tokens += drain.take(1000)
-    found = _cost(f"{streams} streams", step_ms, tokens, before, snapshot(pid, pss=False), now)
+    what = f"{streams} streams" + ("" if logprobs is None else f", {logprobs} logprobs")
+    found = _cost(what, step_ms, tokens, before, snapshot(pid, pss=False), now)
     drain.abort(ids)
     while drain.take(100):
         pass
@@ -166,6 +168,8 @@ def main(argv: list[str] | None = None) -> int:
                 for streams in map(int, args.streams.split(",")):
                     found.append(measure_streams(drain, child.pid, streams, step_ms, args.seconds))
                     _show(found[-1])
+                found.append(measure_streams(drain, child.pid, WITH_LOGPROBS, step_ms, args.seconds, logprobs=5))
+                _show(found[-1])
                 if step_ms == 0:  # the clock would hold every burst up
                     found.append(measure_requests(drain, child.pid, args.seconds))
                     _show(found[-1])

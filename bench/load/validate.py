@@ -94,10 +94,10 @@ def compare(running: Running, name: str, binary: Path, setting: Setting, repeats
     """Both generators in turn on one scenario; the medians, their differences, and all runs."""
     load = dataclasses.replace(SCENARIOS[name], port=running.port, bodies=setting.folder / OURS)
     runs: dict[str, list[Figures]] = {"ours": [], "theirs": []}
-    for _ in range(repeats):
-        runs["ours"].append(ours(load))
-        runs["theirs"].append(theirs(load, binary, setting.model, setting.folder))
-        running.check()
+    for repeat in range(repeats):
+        for who in ("ours", "theirs") if repeat % 2 == 0 else ("theirs", "ours"):
+            runs[who].append(ours(load) if who == "ours" else theirs(load, binary, setting.model, setting.folder))
+            running.check()
     names = [field.name for field in dataclasses.fields(Figures)]
     medians = {who: {n: _middle(n, [getattr(one, n) for one in found]) for n in names} for who, found in runs.items()}
     differences = {n: medians["ours"][n] / medians["theirs"][n] - 1 for n in names}

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from engine.mocking import fragments
 from engine.mocking.batch import PlainBatch
+from engine.mocking.logprobs import EncodedLogprobs
 from engine.mocking.options import MockOptions
 from engine.mocking.report import Report
 from engine.mocking.script import Script, Step
@@ -57,7 +58,8 @@ class MockEngine:
         self._send = send
         self._codec = Codec()
         self._source = TokenSource(options.vocab)
-        self._plain = [PlainBatch(self._source) for _ in range(clients)]
+        logprobs = EncodedLogprobs(options.vocab)
+        self._plain = [PlainBatch(self._source, logprobs) for _ in range(clients)]
         self._others: dict[str, Stream] = {}
         self._waiting: deque[Stream] = deque()
         self._pieces: list[list[bytes]] = [[] for _ in range(clients)]
@@ -175,7 +177,7 @@ class MockEngine:
         last = stream.left <= 1
         first = None if self._options.bare else (stream.queued_at, now, len(stream.prompt))
         tail = fragments.output_tail(FinishReason.LENGTH if last else None, first)
-        self._pieces[stream.client] += (stream.encoded_head, self._source.encoded[self._source.take(1)], tail)
+        self._pieces[stream.client] += self._plain[stream.client].output(stream, tail)
         self._counts[stream.client] += 1
         self.tokens += 1
         if last:

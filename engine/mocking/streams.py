@@ -7,28 +7,28 @@ from collections.abc import Iterator
 from typing import Any
 
 from engine.mocking import fragments
+from engine.mocking.logprobs import SAMPLED_LOGPROB, given_rows, regular
 from engine.mocking.script import Rule, Step
 from engine.protocol import EngineCoreOutput, EngineCoreRequest, FailedOutput, FinishReason, OutputError, SamplingParams
 
 SEQUENCE = 65536
-SAMPLED_LOGPROB = -0.25
 PROMPT_LOGPROB = -0.5
 FILLER = 100
 """Token in place of a masked stop token."""
 
 
 class TokenSource:
-    """The pseudo-random tokens, the same in every run; `encoded` holds their msgpack form, twice, for slicing."""
+    """The pseudo-random tokens, the same in every run, twice, for slicing; `encoded` holds their msgpack form."""
 
     def __init__(self, vocab: int) -> None:
         low = min(FILLER, vocab - 1)
         rng = random.Random(0)
-        self.tokens = [rng.randrange(low, vocab) for _ in range(SEQUENCE)]
-        self.encoded = [fragments.pack_int(token) for token in self.tokens] * 2
+        self.tokens = [rng.randrange(low, vocab) for _ in range(SEQUENCE)] * 2
+        self.encoded = [fragments.pack_int(token) for token in self.tokens]
         self._at = 0
 
     def take(self, count: int) -> int:
-        """Position of the next `count` tokens (at most SEQUENCE) in `encoded`."""
+        """Position of the next `count` tokens (at most SEQUENCE)."""
         at = self._at
         self._at = (at + count) % SEQUENCE
         return at
@@ -107,8 +107,8 @@ class Stream:
         return step
 
     def plain(self, echo: bool) -> bool:
-        """True if only a token count and nothing else is needed, so that the fast path may take it."""
-        return self.rule is None and not echo and self.logprobs is None and self.prompt_logprobs is None
+        """True if a token count and regular logprobs are all that is needed, so that the fast path may take it."""
+        return self.rule is None and not echo and (self.logprobs or 0) >= 0 and self.prompt_logprobs is None
 
     def echo_token(self, vocab: int) -> int:
         """The prompt again, then EOS (without one: round again); a stop token that comes too early is masked."""
@@ -170,31 +170,11 @@ def add_logprobs(stream: Stream, output: EngineCoreOutput, vocab: int, first: bo
     """Fill in scripted logprobs, or regular ones if the request asked: the sampled token, then the next ids."""
     tokens = output.new_token_ids
     if given is not None and tokens:
-        rows, values, ranks = _given(tokens, given[: len(tokens)])
+        rows, values, ranks = given_rows(tokens, given[: len(tokens)])
         output.new_logprobs = fragments.logprob_arrays(rows, values, ranks)
     elif stream.logprobs is not None and tokens:
-        rows, values, ranks = _regular(tokens, stream.logprobs, SAMPLED_LOGPROB, vocab)
+        rows, values, ranks = regular(tokens, stream.logprobs, SAMPLED_LOGPROB, vocab)
         output.new_logprobs = fragments.logprob_arrays(rows, values, ranks)
     if stream.prompt_logprobs is not None and first:
-        rows, values, ranks = _regular(stream.prompt[1:], stream.prompt_logprobs, PROMPT_LOGPROB, vocab)
+        rows, values, ranks = regular(stream.prompt[1:], stream.prompt_logprobs, PROMPT_LOGPROB, vocab)
         output.new_prompt_logprobs_tensors = fragments.logprob_arrays(rows, values, ranks, prompt=True)
-
-
-def _regular(tokens: list[int], count: int, sampled: float, vocab: int) -> tuple[list[list[int]], list[list[float]], list[int]]:
-    count = vocab if count < 0 else count
-    rows = [[token, *((token + i) % vocab for i in range(count))] for token in tokens]
-    values = [[sampled, *(sampled - i for i in range(count))] for _ in tokens]
-    return rows, values, [1] * len(tokens)
-
-
-def _given(tokens: list[int], entries: tuple[Any, ...]) -> tuple[list[list[int]], list[list[float]], list[int]]:
-    width = 1 + max(len(entry.get("top", ())) for entry in entries)
-    rows, values, ranks = [], [], []
-    for token, entry in zip(tokens, entries, strict=True):
-        value = float(entry["logprob"])
-        top = [(int(alternative), float(number)) for alternative, number in entry.get("top", ())]
-        top += [(token, value)] * (width - 1 - len(top))
-        rows.append([token, *(alternative for alternative, _ in top)])
-        values.append([value, *(number for _, number in top)])
-        ranks.append(int(entry.get("rank", 1)))
-    return rows, values, ranks

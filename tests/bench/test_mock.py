@@ -21,6 +21,7 @@ def test_it_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["--streams", "3,40", "--step-ms", "1,0", "--seconds", "0.2", "--json", str(out)]) == 0
     found = json.loads(out.read_text())
     kinds = [(cost["what"], cost["step_ms"]) for cost in found]
-    assert kinds == [("3 streams", 1), ("40 streams", 1), ("3 streams", 0), ("40 streams", 0), ("requests", 0)]
+    streams = ("3 streams", "40 streams", "128 streams, 5 logprobs")
+    assert kinds == [*((what, step_ms) for step_ms in (1, 0) for what in streams), ("requests", 0)]
     assert all(cost["per_second"] > 0 and cost["cpu_us"] > 0 and cost["cores"] > 0 for cost in found)
     assert len(capsys.readouterr().out.splitlines()) == 2 + len(kinds)

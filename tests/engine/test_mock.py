@@ -148,6 +148,25 @@ def test_logprobs(frontend: WireFrontend, start: Start, mode: str) -> None:
     assert answer.outputs[1][3] is None
 
 
+def test_requests_with_and_without_logprobs_side_by_side(frontend: WireFrontend, start: Start) -> None:
+    """With few ids, so that alternatives go round; requests come and go at different steps."""
+    start("--vocab", 5)
+    wanted = {f"r{i}": count for i, count in enumerate((None, 2, None, None, 7, 0, 2, None))}
+    lengths = {name: 2 + 3 * (i % 4) for i, name in enumerate(wanted)}
+    answers = {name: frontend.add(name, PROMPT, {"max_tokens": lengths[name], "logprobs": wanted[name]}) for name in wanted}
+    frontend.finish()
+    for name, answer in answers.items():
+        count = wanted[name]
+        assert (len(answer.tokens), answer.finish) == (lengths[name], 1)
+        assert all(len(output) == 18 for output in answer.outputs)
+        for output, token in zip(answer.outputs, answer.tokens, strict=True):
+            if count is None:
+                assert output[2] is None
+                continue
+            ids = [token, *((token + i) % 5 for i in range(count))]
+            assert arrays(output[2]) == [[ids], [[-0.25, *(-0.25 - i for i in range(count))]], [1], None]
+
+
 def test_clients_get_their_own_outputs(tmp_path: Path, spawn: Spawn) -> None:
     (tmp_path / "two").mkdir()
     with WireFrontend(tmp_path / "two", clients=2) as two:
