@@ -8,7 +8,7 @@ from cpython.unicode cimport PyUnicode_DecodeLatin1
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy, strlen
+from libc.string cimport memcmp, strcmp, strlen
 from libc.time cimport gmtime_r, strftime, time, time_t, tm
 
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
@@ -182,7 +182,7 @@ cdef class HttpRequest:
         if "#" in path:
             path = path.partition("#")[0]
         self.path = unquote(path, errors="replace") if "%" in path else path
-        self.method = "POST" if memcmp(method, b"POST", 5) == 0 else method.decode()
+        self.method = "POST" if strcmp(method, b"POST") == 0 else method.decode()
         self.http_version = "1.1" if minor else "1.0"
         self.client = PyUnicode_FromStringAndSize(self.conn.peer, strlen(self.conn.peer))
         self.is_head = self.method == "HEAD"
