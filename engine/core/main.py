@@ -88,7 +88,6 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     try:
         executor = make_executor(config, say, lambda why: commands.put(Leave(why, error=True)))
     except ModelError as error:
-        executor.close()
         say(f"error: {error}")
         return 1
     try:

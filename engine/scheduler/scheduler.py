@@ -62,7 +62,8 @@ class Scheduler:
     Steps may be planned before the results of earlier ones are known, one `update` for each in the same order. What a
     request's next step needs is then taken to be what will come: it goes on with the token that is being sampled, and
     should that turn out to be its last one, what is computed beyond it is dropped. Blocks may be handed on while a step
-    under way still writes to them: steps are computed one after the other, and only computed blocks have names.
+    under way still writes to them: steps are computed one after the other, and a block has a name only if a launched step
+    has written or will write all of it.
 
     `waiting` and `running` are in order of arrival; under the priority policy in order of priority, lower first, and
     of arrival among equals. The hindmost running request is preempted when blocks run out.
@@ -159,6 +160,10 @@ class Scheduler:
             self.scheduled.append(request)
             planned.append(self._plan(plan, request, count))
             budget -= count
+        for part in planned:
+            # From the next step on others may read what this one writes. Not in this one: nothing says in which order
+            # its sequences are computed.
+            self._publish(part.request, min(part.end, len(part.request.tokens)))
         if plan.steps:
             plan.gone, self._gone = self._gone, []
             self._under_way.append((plan, planned))
@@ -195,9 +200,8 @@ class Scheduler:
                 continue
             if request.preemptions == life:
                 request.computed = end
-                if request.prefix is not None:
-                    # All of these tokens are known: what is sampled now comes after them.
-                    self.cache.publish(request.request_id, request.prefix, request.tokens, end)
+                # All of these tokens are known now: what is sampled comes after them.
+                self._publish(request, end)
             if not samples:
                 continue
             token = tokens[request.request_id]
@@ -208,6 +212,10 @@ class Scheduler:
                 self._leave(request)
             outcomes.append(Outcome(request, token, stop))
         return outcomes
+
+    def _publish(self, request: Request, end: int) -> None:
+        if request.prefix is not None:
+            self.cache.publish(request.request_id, request.prefix, request.tokens, end)
 
     def _due(self, request: Request) -> int:
         """How many tokens a running request has to compute next, as far as that can be told now."""

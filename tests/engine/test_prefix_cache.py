@@ -112,6 +112,22 @@ def test_running_requests_share_blocks() -> None:
     assert scheduler.cache.free_blocks == 16
 
 
+def test_blocks_are_shared_while_they_are_computed_but_not_within_a_step() -> None:
+    scheduler, worker = scheduler_of(), FakeWorker(BLOCK)
+    prompt = list(range(13))
+    for name in "ab":
+        scheduler.add(make_request(name, prompt, 2, block_size=BLOCK))
+    first = scheduler.schedule()
+    scheduler.add(make_request("c", prompt, 2, block_size=BLOCK))
+    second = scheduler.schedule()
+    assert [(step.request_id, step.start) for step in first.steps] == [("a", 0), ("b", 0)]
+    assert [(step.request_id, step.start) for step in second.steps] == [("a", 13), ("b", 13), ("c", 12)]
+    assert scheduler.abort("a") is not None
+    for plan in (first, second):
+        scheduler.update(plan, worker.execute(plan))
+    assert cached(scheduler, worker, "d", prompt) == 12
+
+
 def test_what_was_used_last_is_kept_longest() -> None:
     scheduler, worker = scheduler_of(blocks=9, limits=Limits(8, 64, 36)), FakeWorker(BLOCK)
     for name in "abc":
