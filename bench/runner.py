@@ -17,6 +17,7 @@ from bench.peers.base import Peer, Running, Setting
 from bench.peers.processes import PeerFailed
 from bench.process import snapshot
 from bench.record import FORMAT, Record
+from bench.report.figures import first_token
 from bench.scenarios.measure import Sample, climb, measure, pauses
 from bench.scenarios.points import Point, points, ramp, ramp_point
 from tools.setup.paths import Paths
@@ -166,13 +167,12 @@ def end_facts(running: Running) -> dict[str, Any]:
 def told(sample: Sample) -> str:
     """One line about a sample, for who waits."""
     load = sample["load"]
-    ttft = load["ttft_ms"]
-    requests = load["requests"]
+    ttft = [first_token(quantile)(sample) or 0.0 for quantile in ("p50", "p99")]
     return (
         f"{sample['peer']:14} {sample['scenario']}/{sample['point']:24} {load['tokens_per_s'] or 0:8.0f} tok/s"
-        f" {load['requests_per_s'] or 0:7.0f} req/s  ttft {ttft.get('p50', 0):7.1f} / {ttft.get('p99', 0):7.1f} ms"
+        f" {load['requests_per_s'] or 0:7.0f} req/s  ttft {ttft[0]:7.1f} / {ttft[1]:7.1f} ms"
         f"  {sample['cpu_us_per_token'] or 0:6.1f} us/token {sample['cpu_us_per_request'] or 0:7.0f} us/request"
-        f"  failed {requests['failed']}, others {sample['others_cores']:.2f} cores"
+        f"  failed {load['requests']['failed']}, others {sample['others_cores']:.2f} cores"
     )
 
 

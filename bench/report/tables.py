@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from bench.record import Record
@@ -45,7 +46,7 @@ def targets_table(figures: Figures) -> str:
     for target in TARGETS:
         value = target.value(figures)
         sign = ">=" if target.at_least else "<="
-        measured = "-" if value is None else f"{value:,.{target.digits}f}{target.unit}"
+        measured = "-" if value is None else "too late" if math.isinf(value) else f"{value:,.{target.digits}f}{target.unit}"
         bound = f"{sign} {target.bound:g}{target.unit}"
         rows.append([target.figure, target.against, bound, measured, _VERDICTS[target.verdict(figures)]])
     return table(["figure", "against", "target", "measured", ""], rows)

@@ -19,6 +19,8 @@ from bench.scenarios.points import Point, beyond, ramp, ramp_point
 _GC = re.compile(r"^fastfront:gc_(pause_seconds_count|pause_seconds_sum|longest_pause_seconds)(?:\{[^}]*\})? (\S+)$", re.M)
 _IDLE_S = 15.0
 _POLL_S = 0.05
+_SETTLE_S = 0.2
+_QUIET_CORES = 0.1
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _THREADS_KEPT = 12
 
@@ -87,7 +89,7 @@ def cpu_s(usage: Usage) -> float:
 
 
 def measure(point: Point, running: Running, repeat: int, seed: int) -> Sample:
-    """Put the load on, wait until the engine is idle again; `PeerFailed` when a process ends."""
+    """Put the load on, wait until engine and frontend are idle again; `PeerFailed` when a process ends."""
     running.clock(point.step_ms)
     load = Load(
         port=running.port, model=SERVED, streams=point.streams, warmup_s=point.warmup_s, seconds=point.measure_s,
@@ -101,6 +103,7 @@ def measure(point: Point, running: Running, repeat: int, seed: int) -> Sample:
         raise PeerFailed(f"{running.name}: {error}") from error
     running.check()
     left = wait_idle(running)
+    settle(running)
     assert meter.front is not None
     front_s = cpu_s(meter.front)
     engine_s = cpu_s(meter.engine) if meter.engine else 0.0
@@ -146,6 +149,17 @@ def wait_idle(running: Running) -> int:
         if not left or time.monotonic() > until:
             return left
         time.sleep(_POLL_S)
+
+
+def settle(running: Running) -> None:
+    """Wait until the frontend has worked off what it is behind with: less than a tenth of a core, or for so long."""
+    until = time.monotonic() + _IDLE_S
+    now = snapshot(running.front.pid, pss=False)
+    while time.monotonic() < until:
+        time.sleep(_SETTLE_S)
+        before, now = now, snapshot(running.front.pid, pss=False)
+        if cpu_s(now.since(before)) < _QUIET_CORES * now.since(before).wall_s:
+            return
 
 
 def climb(running: Running, quick: bool, seed: int) -> list[Sample]:

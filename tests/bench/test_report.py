@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,9 @@ def test_requests_without_any_token_count_as_waiting(record: Record) -> None:
     assert found["time to first token p50, 1024 streams", "vLLM Rust"] == (0.01, True)
     assert found["time to first token p99, 1024 streams", "vLLM Rust"] == (0.02, True)
     assert "| 1,000 | > 3,000.0 | > 3,000.0 |" in whole(record)
+    record["samples"][-1] = {**silent, "peer": "fastfront"}
+    assert verdicts(record)["time to first token p50, 1024 streams", "vLLM Rust"] == (math.inf, False)
+    assert "| too late | **does not hold** |" in whole(record)
     leaving = sample("x", "clients", "256 streams", ttft_ms={"count": 2, "p99": 5.0})
     leaving["load"]["requests"]["disconnected"] = 3
     assert not beyond(leaving)
