@@ -58,7 +58,7 @@ def test_run_measures_in_turn_and_goes_on_when_one_fails(monkeypatch: pytest.Mon
     assert [(failure["peer"], failure["error"]) for failure in record["failures"]] == [("vllm-rust", "no such luck")] * 2
     for sample in record["samples"]:
         assert sample["load"]["requests"]["failed"] == 0
-        assert sample["load"]["tokens"] > 500
+        assert sample["load"]["tokens"] > 0
         assert sample["cpu_us_per_token"] > 0
         assert sample["left_running"] == 0
         assert (sample["gc_longest_pause_s"] is None) == (sample["peer"] == "floor")
