@@ -30,7 +30,8 @@ class Futex:
         if not sys.platform.startswith("linux") or machine not in _CALLS:
             raise RingError(f"shared-memory rings need Linux on {' or '.join(_CALLS)}, not {sys.platform} on {machine}")
         self._number = _CALLS[machine]
-        self._ordered = machine == _ORDERED
+        self.ordered = machine == _ORDERED
+        """Whether `order` has nothing to do."""
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long
         self._call.argtypes = [ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p]
@@ -57,15 +58,15 @@ class Futex:
 
         On x86-64 that is so by itself.
         """
-        if not self._ordered:
+        if not self.ordered:
             self._barrier()
 
     def fence(self) -> None:
         """Keep everything this thread reads and writes before from mixing with what it does after."""
-        if self._ordered:
+        if self.ordered:
             # Taking a lock is a locked instruction, which is a full barrier there.
-            with self._lock:
-                pass
+            self._lock.acquire()
+            self._lock.release()
         else:
             self._barrier()
 

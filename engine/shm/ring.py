@@ -46,6 +46,7 @@ _ALIGN = 16
 _WHOLE, _BEGIN, _MORE, _PAD = 1, 2, 3, 4
 _HALF = 1 << 32
 _CHECK = 0x5F3A91C7
+"""With length, kind and number makes a header that something else was written over differ from one of ours."""
 
 
 class RingWriter:
@@ -55,6 +56,7 @@ class RingWriter:
         """Take over the descriptor of a new segment (`engine.shm.segment.create`)."""
         self._segment = Segment(fd)
         self._futex = Futex()
+        self._ordered = self._futex.ordered
         self._wait_address = self._segment.address(COUNTER)
         self._capacity = self._segment.capacity
         self._limit = self._capacity // 4 // _ALIGN * _ALIGN - _HEADER.size
@@ -62,6 +64,7 @@ class RingWriter:
         self._written = 0
         self._number = 0
         self._tails = [0] * self._segment.readers
+        self._room_until = self._capacity
         self._asleep = [asleep_place(reader) for reader in range(self._segment.readers)]
         self._peers: Sequence[Peer] = ()
         self._closed = False
@@ -111,19 +114,22 @@ class RingWriter:
         place = self._written % self._capacity
         room = self._capacity - place
         skipped = 0 if needed <= room else room
-        if self._written + skipped + needed - min(self._tails) > self._capacity:
+        if self._written + skipped + needed > self._room_until:
             self._await_space(skipped + needed, deadline)
         segment = self._segment
         if skipped:
-            _HEADER.pack_into(segment.memory, DATA + place, 0, _PAD, self._number, _check(0, _PAD, self._number))
+            check = (_PAD << 24) ^ self._number ^ _CHECK
+            _HEADER.pack_into(segment.memory, DATA + place, 0, _PAD, self._number, check)
             place = 0
         start = DATA + place
-        _HEADER.pack_into(segment.memory, start, size, kind, self._number, _check(size, kind, self._number))
+        number = self._number
+        _HEADER.pack_into(segment.memory, start, size, kind, number, size ^ (kind << 24) ^ number ^ _CHECK)
         start += _HEADER.size
         segment.view[start : start + size] = piece
-        self._number = (self._number + 1) % _HALF
+        self._number = (number + 1) % _HALF
         self._written += skipped + needed
-        self._futex.order()
+        if not self._ordered:
+            self._futex.order()
         segment.words[WRITTEN] = self._written
         self._wake()
 
@@ -143,7 +149,8 @@ class RingWriter:
         while True:
             for reader in range(len(self._tails)):
                 self._tails[reader] = self._tail(reader)
-            if self._written + needed - min(self._tails) <= self._capacity:
+            self._room_until = min(self._tails) + self._capacity
+            if self._written + needed <= self._room_until:
                 # Readers have done with what is overwritten now.
                 self._futex.order()
                 return
@@ -182,6 +189,7 @@ class RingReader:
         """
         self._segment = Segment(fd)
         self._futex = Futex()
+        self._ordered = self._futex.ordered
         self._peer = peer
         self._reader = reader
         self._wait_address = self._segment.address(COUNTER)
@@ -257,7 +265,8 @@ class RingReader:
         """Give the record back to the writer."""
         self._read += _padded(len(piece))
         piece.release()
-        self._futex.order()
+        if not self._ordered:
+            self._futex.order()
         self._segment.words[read_place(self._reader)] = self._read
 
     def _take(self, deadline: float | None) -> tuple[int, memoryview]:
@@ -267,13 +276,15 @@ class RingReader:
             if available == 0:
                 self._await(deadline)
                 continue
-            self._futex.order()
+            if not self._ordered:
+                self._futex.order()
             if not _ALIGN <= available <= self._capacity or available % _ALIGN:
                 raise RingCorruptError(f"the writer is {available} bytes ahead")
             place = self._read % self._capacity
             size, kind, number, check = _HEADER.unpack_from(self._segment.memory, DATA + place)
             room = min(available, self._capacity - place)
-            if number != self._number or check != _check(size, kind, number) or _padded(size) > room:
+            expected = size ^ (kind << 24) ^ number ^ _CHECK
+            if number != self._number or check != expected or size + _HEADER.size > room:
                 raise RingCorruptError(f"record {self._number} has number {number}, kind {kind}, {size} bytes of {room}")
             if kind == _PAD:
                 if size or place + room != self._capacity or place == 0:
@@ -321,11 +332,6 @@ class RingReader:
             self._futex.order()
             if self._segment.words[WRITTEN] == self._read:
                 raise error
-
-
-def _check(size: int, kind: int, number: int) -> int:
-    """Makes a header that something else was written over differ from one of ours."""
-    return size ^ (kind << 24) ^ number ^ _CHECK
 
 
 def _padded(size: int) -> int:

@@ -80,7 +80,7 @@ def _drop(why: str, switch: bool = False) -> Known:
 
 _ENGINE_TUNING = "the engine chooses that itself"
 _TEXT = "only text is served"
-_ONE_DEVICE = "an engine uses one device; --data-parallel-size starts several"
+_ONE_DEVICE = "engines are split by --tensor-parallel-size, on one machine; --data-parallel-size starts several"
 _LORA = "adapters are not served; merge them into the model"
 _TLS = "clients' certificates are not asked for; put a proxy in front"
 _OTHER_METRICS = "/metrics has a fixed set of names and buckets"

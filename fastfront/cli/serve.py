@@ -93,8 +93,6 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
     if (args.ssl_keyfile is None) != (args.ssl_certfile is None):
         parser.error("--ssl-keyfile and --ssl-certfile go together")
     local = local_engines(args)
-    if local and args.tensor_parallel_size > 1 and args.engine == "native":
-        parser.error("--tensor-parallel-size: an engine started here uses one device; --data-parallel-size starts several")
     engine: EngineKind = "external" if local == 0 else args.engine
     path = resolve_model(model, args.revision)
     return ServeConfig(

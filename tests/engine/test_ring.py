@@ -278,11 +278,12 @@ def test_a_wait_can_be_interrupted_from_another_thread() -> None:
 
 def test_the_barrier_of_other_machines() -> None:
     futex = Futex()
-    futex._ordered = False
+    futex.ordered = False
     futex.fence()
     futex.order()
     with Ends() as ends:
-        ends.writer._futex = ends.readers[0]._futex = futex
+        for end in (ends.writer, ends.readers[0]):
+            end._futex, end._ordered = futex, False
         for size in (1000, 1008, 0, 3000):
             ends.writer.send(bytes(size))
             assert ends.readers[0].receive() == bytes(size)
