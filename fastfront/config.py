@@ -136,6 +136,7 @@ class ServeConfig:
     chat_template_content_format: ContentFormat = "auto"
     default_chat_template_kwargs: dict[str, object] = field(default_factory=dict)
     trust_request_chat_template: bool = False
+    render_timeout_s: int | None = 30           # of a template that a request brought
     response_role: str = "assistant"
     generation_config: str = "auto"             # auto, vllm (none), or a folder
     override_generation_config: dict[str, object] = field(default_factory=dict)

@@ -151,6 +151,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         chat_template_content_format=args.chat_template_content_format,
         default_chat_template_kwargs=args.default_chat_template_kwargs,
         trust_request_chat_template=args.trust_request_chat_template,
+        render_timeout_s=environment_number("VLLM_CHAT_TEMPLATE_RENDER_TIMEOUT", 30, least=0) or None,
         response_role=args.response_role,
         generation_config=args.generation_config,
         override_generation_config=args.override_generation_config,

@@ -80,6 +80,7 @@ def build_serving(config: ServeConfig) -> Serving:
         config.chat_template,
         config.chat_template_content_format,
         config.default_chat_template_kwargs,
+        config.render_timeout_s,
     )
     parsers = build_parsers(config.parsers, config.model_path, chat.sources())
     return Serving(

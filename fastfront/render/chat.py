@@ -30,12 +30,14 @@ class ChatRenderer:
         tokens: Mapping[str, Any],
         content_format: ContentFormat,
         default_kwargs: Mapping[str, Any],
+        timeout_s: float | None = None,
     ) -> None:
         self.default = default
         self._tool_use = tool_use
         self._tokens = tokens
         self._content_format = content_format
         self._default_kwargs = dict(default_kwargs)
+        self._timeout_s = timeout_s
         self._request_templates: dict[str, ChatTemplate] = {}
         self._lock = threading.Lock()
 
@@ -47,8 +49,12 @@ class ChatRenderer:
         given: str | None,
         content_format: ContentFormat,
         default_kwargs: Mapping[str, Any],
+        timeout_s: float | None = None,
     ) -> ChatRenderer:
-        """Find and compile the templates; `given` is the text that takes their place. Raises SetupError."""
+        """Find and compile the templates; `given` is the text that takes their place. Raises SetupError.
+
+        A template that a request brings may take `timeout_s` to render.
+        """
         sources = {"default": given} if given is not None else find_chat_templates(folder, tokenizer.config)
         compiled: dict[str, ChatTemplate] = {}
         for name in ("default", "tool_use"):
@@ -58,7 +64,8 @@ class ChatRenderer:
                 except TemplateSyntaxError as error:
                     raise SetupError(f"the chat template ({name}) does not compile: {error}") from error
         default = compiled.get("default")
-        return cls(default, compiled.get("tool_use", default), tokenizer.special_tokens, content_format, default_kwargs)
+        tool_use = compiled.get("tool_use", default)
+        return cls(default, tool_use, tokenizer.special_tokens, content_format, default_kwargs, timeout_s)
 
     def sources(self) -> list[str]:
         """The texts of the model's templates."""
@@ -96,7 +103,7 @@ class ChatRenderer:
             template = self._request_templates.get(source)
         if template is None:
             try:
-                template = ChatTemplate(source, self._tokens, self._content_format)
+                template = ChatTemplate(source, self._tokens, self._content_format, self._timeout_s)
             except TemplateSyntaxError as error:
                 raise ApiError(str(error)) from error
             with self._lock:

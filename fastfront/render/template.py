@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from fastfront.config import ContentFormat
 from fastfront.errors import ApiError
 from fastfront.render.content_format import detect_content_format
 from fastfront.render.jinja import chat_environment
+from fastfront.render.limit import DEADLINE, RenderTimeout, limit
 
 # Not variables of the template but arguments of whoever applies it.
 _RESERVED = frozenset({"chat_template", "tokenize", "messages", "tools", "continue_final_message", "conversation"})
@@ -25,19 +27,33 @@ class TemplateSyntaxError(ValueError):
 class ChatTemplate:
     """One template, compiled once and shared by all request threads; nothing in it changes afterwards.
 
-    `constants` are the special tokens a template may name (`bos_token`, ...).
+    `constants` are the special tokens a template may name (`bos_token`, ...). A template that nobody vouches for has
+    a time limit.
     """
 
-    __slots__ = ("_constants", "_context", "_join", "_root", "content_format", "has_developer", "source", "variables")
+    __slots__ = (
+        "_constants", "_context", "_join", "_root", "_timeout_s", "content_format", "has_developer", "source", "variables",
+    )  # fmt: skip
 
-    def __init__(self, source: str, constants: Mapping[str, object], content_format: ContentFormat = "auto") -> None:
+    def __init__(
+        self,
+        source: str,
+        constants: Mapping[str, object],
+        content_format: ContentFormat = "auto",
+        timeout_s: float | None = None,
+    ) -> None:
         """Raises TemplateSyntaxError."""
         environment = chat_environment()
         try:
             ast = environment.parse(source)
             template = environment.from_string(source)
+            if timeout_s is not None:
+                limited = environment.parse(source)
+                limit(environment, limited)
+                template = environment.from_string(limited)
         except jinja2.TemplateError as error:
             raise TemplateSyntaxError(str(error)) from error
+        self._timeout_s = timeout_s
         self.source = source
         self.variables = frozenset(meta.find_undeclared_variables(ast)) - _RESERVED
         self.content_format = detect_content_format(ast) if content_format == "auto" else content_format
@@ -65,10 +81,14 @@ class ChatTemplate:
             names["tools"] = tools
         if extra:
             names.update(extra)
+        if self._timeout_s is not None:
+            names[DEADLINE] = time.monotonic() + self._timeout_s
         try:
             return self._join(self._root(self._context(names, True)))
         except RecursionError as error:
             raise ApiError("The chat template recursed too deeply.") from error
+        except RenderTimeout as error:
+            raise ApiError(_too_slow(self._timeout_s), status=500, kind="InternalServerError") from error
         except Exception as error:  # a template can fail in any way, and it is its input that made it
             raise ApiError(str(error) or type(error).__name__) from error
 
@@ -110,3 +130,10 @@ class ChatTemplate:
     def accepted(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the names that the template reads."""
         return {name: value for name, value in names.items() if name in self.variables}
+
+
+def _too_slow(timeout_s: float | None) -> str:
+    return (
+        f"Chat template rendering timed out after {timeout_s}s. This may indicate a malicious or excessively complex "
+        "template. Adjust VLLM_CHAT_TEMPLATE_RENDER_TIMEOUT to override."
+    )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import http.client
 import json
 import sys
 import urllib.error
@@ -62,7 +63,11 @@ def ask(base: str, request: Json, timeout_s: float = 60) -> Json:
     sent = urllib.request.Request(base + request["path"], data=data, headers=headers, method=request["method"])
     try:
         with urllib.request.urlopen(sent, timeout=timeout_s) as answer:
-            return parsed(request["id"], answer.status, answer.headers.get("content-type", ""), answer.read())
+            try:
+                body = answer.read()
+            except http.client.IncompleteRead as error:  # cut off: what there is of it
+                body = error.partial
+            return parsed(request["id"], answer.status, answer.headers.get("content-type", ""), body)
     except urllib.error.HTTPError as error:
         with error:
             return parsed(request["id"], error.code, error.headers.get("content-type", ""), error.read())

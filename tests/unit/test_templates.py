@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +232,30 @@ def test_real_templates(tokenizer_folders: Path, name: str) -> None:
     renderer = ChatRenderer.build(tokenizer_folders / name, tokenizer, None, "auto", {})
     template = renderer.template_for(False, None)
     assert template.render(renderer.conversation(template, [dict(m) for m in CHAT], "m"), True) == REAL[name]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% set _fastfront_deadline = 1e30 %}{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
+        "{% for a in [[1]] recursive %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
+    ],
+)
+def test_a_template_of_a_request_has_a_time_limit(source: str) -> None:
+    template = ChatTemplate(source, {}, timeout_s=0.05)
+    started = time.monotonic()
+    with pytest.raises(ApiError, match=r"rendering timed out after 0\.05s") as refused:
+        template.render([{"role": "user", "content": "Hi"}], True, {"_fastfront_deadline": 1e30})
+    assert time.monotonic() - started < 5
+    assert (refused.value.status, refused.value.kind) == (500, "InternalServerError")
+
+
+def test_the_time_limit_changes_no_text(tokenizer_folders: Path) -> None:
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}, {"role": "user", "content": "Hey"}]
+    for name in ("llama3_1", "qwen3"):
+        for source in find_chat_templates(tokenizer_folders / name, load_tokenizer(tokenizer_folders / name).config).values():
+            free, limited = (ChatTemplate(source, {"bos_token": "<s>"}, timeout_s=limit) for limit in (None, 60))
+            assert free.render(messages, True) == limited.render(messages, True)
+            assert (free.variables, free.content_format) == (limited.variables, limited.content_format)
