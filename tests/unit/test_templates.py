@@ -240,7 +240,7 @@ def test_real_templates(tokenizer_folders: Path, name: str) -> None:
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
         "{% set _fastfront_deadline = 1e30 %}{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
-        "{% for a in [[1]] recursive %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
+        "{% for a in [1] recursive %}{% for b in range(99999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}",
     ],
 )
 def test_a_template_of_a_request_has_a_time_limit(source: str) -> None:
