@@ -247,3 +247,18 @@ cdef class Call:
     def usage(self) -> tuple:
         """(prompt tokens, completion tokens of the finished choices)."""
         return self.c.prompt_tokens, self.c.completion_tokens
+
+    @property
+    def phases(self) -> tuple:
+        """Seconds that the first choice spent in (queue, prefill, decode) by its engine's clock; None for what is not known.
+
+        Meaningful from its last token until the end of on_end.
+        """
+        cdef Choice *ch = self.c.choices
+        if ch == NULL:
+            return None, None, None
+        return (
+            max(0.0, ch.scheduled_at - ch.queued_at) if ch.queued_at > 0 and ch.scheduled_at > 0 else None,
+            max(0.0, ch.first_at - ch.scheduled_at) if ch.scheduled_at > 0 and ch.first_at > 0 else None,
+            max(0.0, ch.token_at - ch.first_at) if ch.first_at > 0 else None,
+        )

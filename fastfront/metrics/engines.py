@@ -143,13 +143,16 @@ class EngineCollector:
             "vllm:prompt_tokens_by_source", "Prompt tokens by where their KV came from.", labels=[*LABELS, "source"]
         )
         cached = CounterMetricFamily("vllm:prompt_tokens_cached", "Prompt tokens that were in a cache.", labels=LABELS)
+        caches = CounterMetricFamily("vllm:prompt_tokens_cached_by_source", "Those by cache.", labels=[*LABELS, "source"])
         for engine, counts in enumerate(read):
             found = {source: sum(lane[key] for lane in counts) for source, key in SOURCES}
             for source, value in found.items():
                 add_counter(sources, [*self._where(engine), source], value, self._created)
             value = found["local_cache_hit"] + found["external_kv_transfer"]
             add_counter(cached, self._where(engine), value, self._created)
-        yield from (sources, cached)
+            add_counter(caches, [*self._where(engine), "device"], found["local_cache_hit"], self._created)
+            add_counter(caches, [*self._where(engine), "external_unspecified"], found["external_kv_transfer"], self._created)
+        yield from (sources, cached, caches)
 
     def _histograms(self) -> Iterator[Metric]:
         """What the lanes have counted, added up. Token counts end at the longest sequence, as vLLM's buckets do."""

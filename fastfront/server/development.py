@@ -35,7 +35,9 @@ def development_mode() -> bool:
 class Development:
     """Handlers of one server. Engines may take long over their methods, so each call waits on a thread of its own."""
 
-    def __init__(self, config: ServeConfig, utilities: Utilities, lane: Sender) -> None:
+    def __init__(self, config: ServeConfig, utilities: Utilities, lane: Sender, on_sleep: Callable[[int], None]) -> None:
+        """`on_sleep(level)` is told when the engines have gone to sleep, or are awake again (0)."""
+        self._on_sleep = on_sleep
         self._config = config
         self._utilities = utilities
         self._lane = lane
@@ -96,6 +98,8 @@ class Development:
             log.exception("%s failed", method)
             self._refuse(exchange, ApiError("Internal server error", status=500, kind="InternalServerError"))
         else:
+            if method in ("sleep", "wake_up"):
+                self._on_sleep(args[0] if method == "sleep" else 0)
             if answer is None:
                 exchange.empty(200)
             else:

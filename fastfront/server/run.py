@@ -35,6 +35,7 @@ from fastfront.metrics.http import HttpMetrics
 from fastfront.metrics.lanes import LaneCollector
 from fastfront.metrics.registry import EngineStats, Metrics
 from fastfront.metrics.rejections import Rejections
+from fastfront.metrics.sleep import SleepState
 from fastfront.metrics.stats_log import Counts, StatsLog, counts
 from fastfront.openai.failures import failure_event
 from fastfront.openai.serving import Serving, build_serving
@@ -83,6 +84,7 @@ class Server:
         self._stats = EngineStats()
         self._balancer = Balancer(config.data_parallel_size, config.prefix_affinity)
         self._gc_watch = GcWatch()
+        self._sleep = SleepState(config.served_model_name[0], config.data_parallel_size)
         self._utilities = Utilities(self._balancer)
         self._lanes: list[Lane] = []
         self._supervisor: Supervisor | None = None
@@ -212,7 +214,7 @@ class Server:
         )  # fmt: skip
         table = routes.table()
         if development_mode():
-            table |= Development(config, self._utilities, self._lanes[0]).table()
+            table |= Development(config, self._utilities, self._lanes[0], self._sleep.set).table()
         http_metrics = HttpMetrics(table, config.root_path, time.time())
         metrics.add(http_metrics)
         app = App(
@@ -270,7 +272,7 @@ class Server:
             return Metrics([own])
         model, length = self._config.served_model_name[0], serving.max_model_len
         of_engines = EngineCollector(model, pumps, self._balancer, engines, length, self._stats.latest, created)
-        return Metrics([of_engines, serving.tool_calls, own])
+        return Metrics([of_engines, self._sleep, serving.tool_calls, own])
 
     def _counts(self) -> Counts:
         return counts([lane.pump for lane in self._lanes], self._balancer.in_flight)

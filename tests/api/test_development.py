@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.metrics import metric
 from tests.support.mock import MockEngine
 from tests.support.server import Server
 
@@ -85,3 +86,15 @@ def test_still_serves(dev: Server) -> None:
 @pytest.mark.parametrize("path", ["/sleep", "/wake_up", "/reset_prefix_cache", "/server_info"])
 def test_not_there_otherwise(server: Server, path: str) -> None:
     assert server.client.post(path).status_code == 404
+
+
+def test_metrics_tell_who_sleeps(dev: Server) -> None:
+    def state() -> list[str]:
+        states = ("awake", "weights_offloaded", "discard_all")
+        return [name for name in states if metric(dev, "vllm:engine_sleep_state", sleep_state=name)]
+
+    found = []
+    for path in ("/wake_up", "/sleep?level=1", "/sleep?level=2", "/sleep?level=9", "/wake_up"):
+        dev.client.post(path)
+        found.append(state())
+    assert found == [["awake"], ["weights_offloaded"], ["discard_all"], ["discard_all"], ["awake"]]

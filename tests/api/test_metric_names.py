@@ -26,6 +26,7 @@ GAUGES = {
     "vllm:num_requests_waiting": L,
     "vllm:num_requests_waiting_by_reason": (*L, "reason"),
     "vllm:kv_cache_usage_perc": L,
+    "vllm:engine_sleep_state": (*L, "sleep_state"),
     "process_open_fds": (),
     "process_max_fds": (),
     "process_virtual_memory_bytes": (),
@@ -42,6 +43,8 @@ COUNTERS = {
     "vllm:generation_tokens": L,
     "vllm:prompt_tokens_by_source": (*L, "source"),
     "vllm:prompt_tokens_cached": L,
+    "vllm:prompt_tokens_cached_by_source": (*L, "source"),
+    "vllm:admission_rejections": ("model_name", "reason"),
     "vllm:request_success": (*L, "finished_reason"),
     "http_requests": ("handler", "method", "status"),
     "process_cpu_seconds": (),
@@ -140,7 +143,7 @@ def value(families: Families, family: str, sample: str, **labels: str) -> float:
 
 
 def test_every_engine_and_every_reason_has_its_series(families: Families) -> None:
-    for name in (*(n for n in GAUGES if n.startswith("vllm")), *(n for n in COUNTERS if n.startswith("vllm"))):
+    for name in (n for n in (*GAUGES, *COUNTERS) if n.startswith("vllm") and n != "vllm:admission_rejections"):
         assert {s.labels["engine"] for s in families[name].samples} == {"0", "1"}, name
     assert {s.labels["finished_reason"] for s in families["vllm:request_success"].samples} == REASONS
     assert {s.labels["reason"] for s in families["vllm:num_requests_waiting_by_reason"].samples} == {"capacity", "deferred"}

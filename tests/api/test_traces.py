@@ -37,6 +37,11 @@ def test_generations_become_spans(tmp_path: Path, pieces: Pieces) -> None:
     assert told["gen_ai.usage.completion_tokens"] == str(wanted["usage"]["completion_tokens"])
     assert (told["gen_ai.request.temperature"], told["gen_ai.request.max_tokens"]) == (0.5, "9")
     assert "gen_ai.latency.time_to_first_token" not in told
+    phases = [told[f"gen_ai.latency.time_in_{name}"] for name in ("queue", "model_prefill", "model_decode")]
+    assert told["gen_ai.latency.time_in_model_inference"] == phases[1] + phases[2]
+    assert 0 <= min(phases) <= sum(phases) <= told["gen_ai.latency.e2e"] + 1.0
+    assert phases[2] > 0, "two tokens in two steps"
+    assert "gen_ai.latency.time_in_model_decode" not in failed["attributes"]
     assert int(first["startTimeUnixNano"]) < int(first["endTimeUnixNano"])
     assert second["traceId"] != TRACE
     assert "parentSpanId" not in second

@@ -62,11 +62,16 @@ class TracedProtocol(Relay):
             self._on_end(call)
         ended_s = time.time()
         prompt_tokens, completion_tokens = call.usage
+        queue, prefill, decode = call.phases
         more: dict[str, Attribute | None] = {
             "gen_ai.usage.prompt_tokens": prompt_tokens,
             "gen_ai.usage.completion_tokens": completion_tokens,
             "gen_ai.latency.time_to_first_token": self._first_s - self._arrival_s if call.stream and self._first_s else None,
             "gen_ai.latency.e2e": ended_s - self._arrival_s,
+            "gen_ai.latency.time_in_queue": queue,
+            "gen_ai.latency.time_in_model_prefill": prefill,
+            "gen_ai.latency.time_in_model_decode": decode,
+            "gen_ai.latency.time_in_model_inference": None if prefill is None or decode is None else prefill + decode,
             "http.response.status_code": self._status or None,
         }
         parent = self._parent
