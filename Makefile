@@ -4,7 +4,7 @@ PORT ?= 8000
 MODEL ?= smollm2
 ARGS ?=
 
-.PHONY: help setup serve test lint type unit ext tokenizers fuzz soak soak-engine bench bench-peers clean distclean
+.PHONY: help setup serve test lint type unit ext tokenizers fuzz soak soak-engine bench interop bench-peers clean distclean
 
 help:
 	@echo "make serve       set up what is missing, then serve $(MODEL) on port $(PORT) (more options: ARGS=...)"
@@ -18,6 +18,7 @@ help:
 	@echo "make soak        200,000 short requests from 64 connections; prints memory and descriptors"
 	@echo "make soak-engine mixed load on the native engine for 10 minutes: blocks, memory and processes (ARGS='--minutes 2')"
 	@echo "make bench       the token path alone: CPU per token, and two lanes against one"
+	@echo "make interop     fastfront's and vLLM's frontends in front of our engines and vLLM's, as far as installed"
 	@echo "make bench-peers vLLM's frontends, to be measured beside ours (5 GB)"
 	@echo "make clean       remove build products; distclean: the environments too (the cache stays)"
 
@@ -57,6 +58,9 @@ soak-engine: setup
 
 bench: ext tokenizers
 	.venv/bin/python -m bench.step $(ARGS)
+
+interop: setup
+	.venv-engine/bin/python -m bench.interop $(ARGS)
 
 bench-peers:
 	@$(PYTHON) -m tools.setup peers

@@ -26,13 +26,21 @@ class ApiError(FastfrontError):
     """
 
     def __init__(
-        self, message: str, *, status: int = 400, kind: str = "BadRequestError", param: str | None = None
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        kind: str = "BadRequestError",
+        param: str | None = None,
+        headers: list[tuple[str, str]] | None = None,
     ) -> None:
+        """`headers` go out with the answer."""
         super().__init__(message)
         self.message = message
         self.status = status
         self.kind = kind
         self.param = param
+        self.headers = headers
 
     def body(self) -> bytes:
         """The answer's body: compact JSON, always valid UTF-8."""

@@ -137,7 +137,7 @@ class App:
             self._refuse(exchange, ApiError("Internal server error", status=500, kind="InternalServerError"))
 
     def _refuse(self, exchange: Exchange, error: ApiError) -> None:
-        exchange.json(error.body(), error.status)
+        exchange.json(error.body(), error.status, error.headers)
 
     def _too_large(self) -> ApiError:
         return http_error(413, f"The request body is larger than {self._max_body} bytes (--max-body-bytes).")

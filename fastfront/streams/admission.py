@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from fastfront.errors import ApiError
 
+RETRY_AFTER_S = 1  # told to those who are refused
 
 class Admission:
     """Bounds what runs and waits. Any thread; the lock makes sure that two requests do not take the same place."""
@@ -33,7 +34,7 @@ class Admission:
     def check(self, choices: int = 1, tokens: int = 0) -> None:
         """Whether a request of so many choices and prompt tokens has room; without numbers: whether any request can have.
 
-        A prompt longer than the bound on tokens has room when no other waits. Raises ApiError (503).
+        A prompt longer than the bound on tokens has room when no other waits. Raises ApiError (429).
         """
         if self._max_requests is not None:
             there = self._in_flight()
@@ -45,7 +46,7 @@ class Admission:
                 self._refuse("max_num_queued_tokens", f"{waiting} prompt tokens are waiting", self._max_tokens)
 
     def admit(self, choices: int, tokens: int, take: Callable[[], list[int]]) -> list[int]:
-        """What `take()` gives, which makes the request count among those in flight. Raises ApiError (503) without room."""
+        """What `take()` gives, which makes the request count among those in flight. Raises ApiError (429) without room."""
         with self._lock:
             self.check(choices, tokens)
             return take()
@@ -54,5 +55,8 @@ class Admission:
         self._on_rejection(flag)
         name = flag.replace("_", "-")
         raise ApiError(
-            f"The server has too much to do: {what} (--{name} {bound}). Try again later.", status=503, kind="Service Unavailable"
+            f"The server has too much to do: {what} (--{name} {bound}). Try again later.",
+            status=429,
+            kind="RateLimitError",
+            headers=[("retry-after", str(RETRY_AFTER_S))],
         )

@@ -10,9 +10,17 @@ from tests.api.conftest import serve
 from tests.support.http1 import post
 from tests.support.metrics import metric
 from tests.support.mock import scripted
-from tests.support.server import COMPLETIONS, Server
+from tests.support.server import CHAT, COMPLETIONS, HELLO, Server
 from tests.support.tokens import Pieces
 from tests.support.waiting import wait_for
+
+OTHERS: list[tuple[str, dict[str, object]]] = [
+    (CHAT, {"messages": HELLO, "stream": True}),
+    ("/v1/messages", {"model": "smollm2", "messages": HELLO, "max_tokens": 5}),
+    ("/v1/responses", {"input": "hello"}),
+    ("/v1/chat/completions/batch", {"messages": [HELLO, HELLO]}),
+    ("/invocations", {"prompt": "hello"}),
+]
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +34,14 @@ def rejected(server: Server, reason: str) -> float:
 
 def refused(server: Server, **fields: object) -> str:
     response = server.completion(fields)
-    assert response.status_code == 503
+    assert (response.status_code, response.headers["retry-after"]) == (429, "1")
     error = response.json()["error"]
-    assert (error["type"], error["code"]) == ("Service Unavailable", 503)
+    assert (error["type"], error["code"]) == ("RateLimitError", 429)
     message: str = error["message"]
     return message
 
 
-def test_requests_beyond_the_bound_get_503_until_there_is_room(bounded: Server, pieces: Pieces) -> None:
+def test_requests_beyond_the_bound_get_429_until_there_is_room(bounded: Server, pieces: Pieces) -> None:
     assert bounded.mock is not None
     a = pieces.byte_level("a")
     before, since = rejected(bounded, "max_num_queued_reqs"), bounded.mock.mark()
@@ -47,8 +55,11 @@ def test_requests_beyond_the_bound_get_503_until_there_is_room(bounded: Server, 
     third.send(post(COMPLETIONS, {"prompt": [5], "stream": True, **scripted(a)}))
     third.response_head()
     refused(bounded, prompt="words that need not be looked at", temperature=-1)
+    for path, body in OTHERS:
+        response = bounded.post(path, body)
+        assert (path, response.status_code, response.headers.get("retry-after")) == (path, 429, "1")
     assert bounded.get("/health").status_code == 200
-    assert rejected(bounded, "max_num_queued_reqs") - before == 2
+    assert rejected(bounded, "max_num_queued_reqs") - before == 2 + len(OTHERS)
     for connection in (*connections, third):
         connection.close()
     bounded.mock.wait_aborts([add["id"] for add in bounded.mock.adds(since)][:2], since)

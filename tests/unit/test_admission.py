@@ -29,7 +29,7 @@ def test_choices(there: int, choices: int, fits: bool) -> None:
         return
     with pytest.raises(ApiError, match=f"{there} choices .*--max-num-queued-reqs 10") as error:
         bound.admit(choices, 5, lambda: pytest.fail("it is not taken"))
-    assert (error.value.status, error.value.kind) == (503, "Service Unavailable")
+    assert (error.value.status, error.value.kind) == (429, "RateLimitError")
     assert refused == ["max_num_queued_reqs"]
 
 

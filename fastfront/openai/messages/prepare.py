@@ -95,4 +95,6 @@ def anthropic_errors() -> Iterator[None]:
     except EngineDeadError as error:
         raise MessagesError(str(error), status=503, kind="ServiceUnavailableError") from None
     except ApiError as error:
-        raise MessagesError(error.message, status=error.status, kind=error.kind, param=error.param) from None
+        raise MessagesError(
+            error.message, status=error.status, kind=error.kind, param=error.param, headers=error.headers
+        ) from None

@@ -1,0 +1,1 @@
+"""Every frontend in front of every engine: does it serve?"""
