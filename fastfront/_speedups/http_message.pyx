@@ -139,6 +139,8 @@ cdef bint is_text(const Message *m, uint32_t at, uint32_t n, const char *lower) 
 
 cdef int on_headers_complete(llhttp_t *parser) noexcept nogil:
     cdef Message *m = message_of(parser)
+    if m.target_len == 0 or parser.http_major != 1:
+        return -1                       # HTTP/0.9, or a CONNECT to nowhere
     m.head_complete = True
     m.keep_alive = llhttp_should_keep_alive(parser) != 0
     m.chunked = (parser.flags & F_CHUNKED) != 0

@@ -61,9 +61,9 @@ def _server(parser: ArgumentParser) -> None:
     _flag(group, "max-num-queued-tokens", "most prompt tokens that wait for a first token; requests beyond get 503 (no bound)",
           type=whole(1), metavar="N")
     _flag(group, "max-connections", "most connections at once (16384)", type=whole(1), default=16384, metavar="N")
-    _flag(group, "workers", "threads that accept connections and read bodies (one for each four cores)",
+    _flag(group, "workers", "TLS only: threads that encrypt, parse and write (one for each four cores)",
           type=whole(1, 256), metavar="N")  # fmt: skip
-    _flag(group, "request-threads", "threads that validate, render and tokenize (one for each core)",
+    _flag(group, "request-threads", "threads that read requests, validate, render and tokenize (one for each core)",
           type=whole(1, 1024), metavar="N")  # fmt: skip
     _flag(group, "lanes", "threads that carry tokens to clients (one for each four cores)",
           type=whole(1, 256), metavar="N")  # fmt: skip

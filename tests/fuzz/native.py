@@ -6,6 +6,7 @@ Invariants:
   detokenizer  for any ids and steps the joined deltas equal the tokenizer's decode, and only ever grow towards it
   stops        any stop strings, text and cuts: the hit is the one that completes first, held text can still match
   escape       any text: equal to the standard library
+  http         any bytes, in any packets, are the same requests, or no HTTP; the parser takes no more than it was given
 
 With `atheris` installed, `--atheris` lets libFuzzer choose the bytes (for coverage, build the extensions with
 FASTFRONT_CFLAGS=-fsanitize=fuzzer-no-link); otherwise a seeded generator damages known messages. A failure prints the
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tokenizers import Tokenizer
 
 from fastfront._speedups.detokenizer import Detokenizer
+from fastfront._speedups.http_message import parse_requests
 from fastfront._speedups.json_escape import escape
 from fastfront._speedups.msgpack import DecodeError, packb, skip, unpackb
 from fastfront._speedups.msgpack_probe import read_one
@@ -123,16 +125,34 @@ def escaping(data: bytes) -> None:
     assert escape(text) == json.dumps(text, ensure_ascii=False)[1:-1].encode()
 
 
+def http(data: bytes) -> None:
+    requests, end = parse_requests([bytes(data)])
+    cut = len(data) // 3
+    pieces, piecewise_end = parse_requests([bytes(data[:cut]), bytes(data[cut : cut + 1]), bytes(data[cut + 1 :])])
+    assert (pieces, piecewise_end) == (requests, end)
+    for method, target, headers, _, _ in requests:
+        assert method.isascii()
+        assert target
+        assert all(name == name.lower() for name in headers)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "msgpack": msgpack,
     "detokenizer": detokenizer,
     "stops": stops,
     "escape": escaping,
+    "http": http,
 }
 
 
 def seeds(target: str) -> list[bytes]:
     """Inputs that damage starts from."""
+    if target == "http":
+        return [
+            b"POST /v1/x?a=b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nX-Two:  a b \r\n\r\nhelloGET / HTTP/1.1\r\n\r\n",
+            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3;n=1\r\nabc\r\n1a\r\nabcdefghijklmnopqrstuvwxyz\r\n0\r\nt: t\r\n\r\n",
+            b"GET / HTTP/1.0\r\nconnection: keep-alive, upgrade\r\nupgrade: h2c\r\n\r\nCONNECT a:1 HTTP/1.1\r\n\r\n",
+        ]
     if target != "msgpack":
         return [b"", bytes(range(256)), b"\x02abab\xffab\xffaabab", '"é\\\n👋'.encode()]
     vectors = Path(__file__).parents[1] / "vectors"

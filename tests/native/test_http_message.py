@@ -74,6 +74,8 @@ def test_one_wrong_byte(at: int, byte: int) -> None:
         b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
         b"POST / HTTP/1.1\r\ncontent-length: 99999999999999999999999\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"CONNECT \r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00",
     ],
