@@ -16,6 +16,7 @@ from fastfront.server.app import Route
 from fastfront.server.beams import BeamRunner
 from fastfront.server.exchange import JSON_HEADERS, Exchange
 from fastfront.server.health import Health
+from fastfront.server.orca import ASKED_WITH, Load, LoadRelay
 from fastfront.streams.dispatcher import Dispatcher
 from fastfront.streams.prepared import PreparedCall
 
@@ -33,8 +34,11 @@ class Routes:
         docs: bool = True,
         with_keys: bool = False,
         trace: Callable[[PreparedCall, Exchange], None] | None = None,
+        load: Callable[[], Load] | None = None,
     ) -> None:
+        """`load()` is what answers tell of the engines' load if a client asks; None: nothing."""
         self._trace = trace
+        self._load = load
         self._serving = serving
         self._dispatcher = dispatcher
         self._health = health
@@ -60,12 +64,19 @@ class Routes:
     def chat(self, exchange: Exchange) -> None:
         self._health.check()
         prepared = prepare_chat(exchange.body, exchange.header, self._serving)
+        self._tell_load(prepared, exchange)
         self._submit(prepared, exchange)
 
     def completion(self, exchange: Exchange) -> None:
         self._health.check()
         prepared = prepare_completion(exchange.body, exchange.header, self._serving)
+        self._tell_load(prepared, exchange)
         self._submit(prepared, exchange)
+
+    def _tell_load(self, prepared: PreparedCall, exchange: Exchange) -> None:
+        form = exchange.header(ASKED_WITH)
+        if form is not None and self._load is not None and not prepared.stream:
+            exchange.protocol = LoadRelay(exchange.protocol, form, self._load)
 
     def _submit(self, prepared: PreparedCall, exchange: Exchange) -> None:
         if prepared.steps is not None:

@@ -51,6 +51,7 @@ from fastfront.server.health import Health
 from fastfront.server.http import HttpServer, bind_socket
 from fastfront.server.idle_gc import IdleCollector
 from fastfront.server.logs import configure_logging
+from fastfront.server.orca import Load
 from fastfront.server.request_log import RequestLog
 from fastfront.server.routes import Routes, failure_answer
 from fastfront.server.tls import check_certificate
@@ -210,7 +211,7 @@ class Server:
         routes = Routes(
             serving, dispatcher, self._health, metrics,
             docs=config.api_documents, with_keys=bool(config.api_keys),
-            trace=None if self._exporter is None else Tracer(self._exporter.add),
+            trace=None if self._exporter is None else Tracer(self._exporter.add), load=self._load,
         )  # fmt: skip
         table = routes.table()
         if development_mode():
@@ -273,6 +274,10 @@ class Server:
         model, length = self._config.served_model_name[0], serving.max_model_len
         of_engines = EngineCollector(model, pumps, self._balancer, engines, length, self._stats.latest, created)
         return Metrics([of_engines, self._sleep, serving.tool_calls, own])
+
+    def _load(self) -> Load:
+        now = self._counts()
+        return Load(float(now.waiting), now.kv_usage)
 
     def _counts(self) -> Counts:
         return counts([lane.pump for lane in self._lanes], self._balancer.in_flight)
