@@ -108,7 +108,7 @@ cdef int pack_add(Buf *b, object prepared, object prompt, list ids, uint32_t chi
     check(mpw_nil(b))                                                       # 14 trace_headers
     check(mpw_bool(b, False))                                               # 15 resumable
     pack_str(b, prepared.external_id)                                       # 16
-    check(mpw_nil(b))                                                       # 17 reasoning_ended
+    mpw_object(b, prepared.reasoning_ended)                                 # 17
     check(mpw_nil(b))                                                       # 18 reasoning_parser_kwargs
     check(mpw_bool(b, False))                                               # 19 abort_immediately
     check(mpw_nil(b))                                                       # 20 session_id

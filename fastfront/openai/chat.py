@@ -36,6 +36,7 @@ from fastfront.openai.prompts import (
     tokens_left,
 )
 from fastfront.openai.reading import Reading
+from fastfront.openai.reasoning.prompt import reasoning_ended
 from fastfront.openai.sampling import sampling_map
 from fastfront.openai.serving import Serving
 from fastfront.openai.structured import put_structure, structured_map
@@ -134,6 +135,7 @@ def prepare_reading(
     role = serving.response_role if get("add_generation_prompt", True) else conversation[-1]["role"]
     stream = bool(get("stream"))
     include_usage, continuous_usage = usage_flags(fields, serving)
+    start = None if plan is None else plan.start(text)
     prepared = PreparedCall(
         kind="chat",
         external_id="chatcmpl-" + request_id(fields, header),
@@ -159,10 +161,10 @@ def prepare_reading(
         priority=priority_of(fields, header),
         cache_salt=get("cache_salt"),
         data_parallel_rank=rank_of(header, serving),
+        reasoning_ended=None if start is None else reasoning_ended(serving.parsers.reasoning, start),
     )
-    if plan is None:
+    if plan is None or start is None:
         return prepared, None
-    start = plan.start(text)
     return prepared, Reading(plan, start, serving.tokenizer, serving.special_ids, serving.tool_calls, request_type)
 
 

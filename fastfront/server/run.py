@@ -38,6 +38,7 @@ from fastfront.metrics.rejections import Rejections
 from fastfront.metrics.sleep import SleepState
 from fastfront.metrics.stats_log import Counts, StatsLog, counts
 from fastfront.openai.failures import failure_event
+from fastfront.openai.reasoning.prompt import engine_markers
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.server.access import AccessLog
 from fastfront.server.app import App
@@ -133,8 +134,9 @@ class Server:
         if local:
             python = find_engine_python(config)
             vocabulary_size = serving.vocab_size
+            markers = engine_markers(serving.parsers.reasoning) if config.engine == "native" else []
             commands = [
-                engine_command(config, python, index, handshake_address, vocabulary_size)
+                [*engine_command(config, python, index, handshake_address, vocabulary_size), *markers]
                 for index in range(config.data_parallel_size_local)
             ]
             self._supervisor = Supervisor(commands, engine_environment(config), self._on_engine_exit)

@@ -79,5 +79,6 @@ class PreparedCall:
     sink: Sink | None = None  # makes the answer's bytes in Python; None: the native chat and completion shapes
     priority: int = 0
     cache_salt: str | None = None
+    reasoning_ended: bool | None = None  # whether the answer begins after the model's reasoning; None: unknown, or it does none
     data_parallel_rank: int | None = None
     steps: Steps | None = None  # beam search: it is these steps that run, not the call itself

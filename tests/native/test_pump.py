@@ -224,7 +224,8 @@ def test_unknown_ids_are_passed_over(rig: Rig, name: str) -> None:
     assert rig.pump.tokens == 0
 
 
-def test_add_message_follows_the_wire(rig: Rig) -> None:
+@pytest.mark.parametrize("ended", [None, False, True])
+def test_add_message_follows_the_wire(rig: Rig, ended: bool | None) -> None:
     call, _ = rig.start(Client())
     rig.pump.cancel(call)
     prepared = PreparedCall(
@@ -238,6 +239,7 @@ def test_add_message_follows_the_wire(rig: Rig) -> None:
         seed=4,
         priority=-3,
         cache_salt="s",
+        reasoning_ended=ended,
     )
     adds = rig.pump.attach(Call(prepared, rig.vocabulary, None, [3, 4], 2, "fp", 12.5))
     assert [engine for engine, _ in adds] == [3, 4]
@@ -262,7 +264,7 @@ def test_add_message_follows_the_wire(rig: Rig) -> None:
             None,
             False,
             "chatcmpl-1",
-            None,
+            ended,
             None,
             False,
             None,

@@ -27,6 +27,21 @@ def ends_inside(parser: type[ReasoningParser], prompt: str) -> bool | None:
     return inside
 
 
+def reasoning_ended(parser: type[ReasoningParser] | None, start: Start) -> bool | None:
+    """What an engine is told, which has constraints begin after reasoning: None where the model's first tokens will tell."""
+    if parser is None:
+        return None
+    return True if start.off else None if start.inside is None else not start.inside
+
+
+def engine_markers(parser: type[ReasoningParser] | None) -> list[str]:
+    """Flags of this project's engine that say how reasoning begins and ends; none without such markers."""
+    if parser is None or parser.reads_calls:
+        return []
+    words = [word for text in parser.opens for word in ("--reasoning-start", text)] if parser.closes else []
+    return [*words, *(word for text in parser.closes for word in ("--reasoning-end", text))]
+
+
 def start_of(
     parser: type[ReasoningParser],
     prompt: str,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fastfront.openai.reasoning.base import ReasoningParser
 from fastfront.openai.reasoning.count import ReasoningCounter
-from fastfront.openai.reasoning.prompt import Start, ends_inside, start_of
+from fastfront.openai.reasoning.prompt import Start, ends_inside, engine_markers, reasoning_ended, start_of
 from fastfront.openai.tools.registry import REASONING_PARSERS
 from tests.unit.tools.formats import SIZES, cut_up, few
 
@@ -177,3 +177,23 @@ def test_reasoning_tokens(name: str, ids: list[int], count: int) -> None:
         for at in range(0, len(ids), size):
             counter.add(ids[at : at + size])
         assert counter.count == count
+
+
+ENDED: list[tuple[str, Start, bool | None]] = [
+    ("qwen3", Start(inside=True), False),
+    ("qwen3", Start(inside=False), True),
+    ("qwen3", Start(inside=False, off=True), True),
+    ("qwen3", Start(), None),
+    ("deepseek_r1", Start(), None),
+]
+
+
+@pytest.mark.parametrize(("name", "start", "ended"), ENDED)
+def test_what_the_engine_is_told(name: str, start: Start, ended: bool | None) -> None:
+    assert reasoning_ended(REASONING_PARSERS[name], start) is ended
+
+
+def test_without_a_parser_the_engine_is_told_nothing() -> None:
+    assert reasoning_ended(None, Start()) is None
+    assert engine_markers(None) == []
+    assert engine_markers(REASONING_PARSERS["qwen3"]) == ["--reasoning-start", "<think>", "--reasoning-end", "</think>"]
