@@ -16,6 +16,7 @@ from engine.model.blocked import MOST_VALUE_DIM
 from engine.model.cache import LayerShape
 from engine.model.cpu import fuse_norms, speed_up, use_kernels
 from engine.model.errors import ModelError
+from engine.model.files import read_ahead, weight_files
 from engine.model.lean import LeanModel, lean
 from engine.model.packed import KINDS, Arena
 from engine.native.library import Kernels
@@ -80,15 +81,19 @@ def load(
     packing_bytes: int = 0,
     kernels: Kernels | None = None,
     split: Callable[[Any], object] | None = None,
+    say: Callable[[str], None] | None = None,
+    memory_bytes: int = 0,
 ) -> Loaded:
     """Load the weights and attach paged attention; ModelError says what is wrong with the folder or the model.
 
     On a CPU weights are laid out for `kernels`, or without them, up to `packing_bytes`, a second time for torch.
-    `split` changes the model before it gets to its device.
+    `split` changes the model before it gets to its device. With `say` the files are read once before, with progress, if
+    `memory_bytes` hold them.
     """
     register()
-    if not any(Path(folder).glob("*.safetensors")):
-        raise ModelError(f"{folder}: no .safetensors file")
+    files = weight_files(Path(folder))
+    if say is not None:
+        read_ahead(files, say, memory_bytes)
     try:
         loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, attn_implementation=NAME, local_files_only=True, output_loading_info=True

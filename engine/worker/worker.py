@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import transformers
@@ -159,10 +160,11 @@ class Worker:
     def _read_weights(self, dtype: torch.dtype, device: torch.device, kernels: Kernels | None) -> loader.Loaded:
         """The model, or this rank's part of it."""
         folder, memory = self._config.model, available_memory() // PACKING_SHARE
+        reading: dict[str, Any] = {"say": self._say, "memory_bytes": available_memory() // 2}
         if self._group is None:
-            return loader.load(folder, dtype, device, memory, kernels)
+            return loader.load(folder, dtype, device, memory, kernels, **reading)
         splitter = self._splitter = Splitter(self._group)
-        loaded = loader.load(folder, dtype, device, memory // self._group.size, kernels, splitter.split)
+        loaded = loader.load(folder, dtype, device, memory // self._group.size, kernels, splitter.split, **reading)
         splitter.join(loaded.lean)
         return loaded
 

@@ -12,7 +12,7 @@ _PORT = whole(0, 65535)
 
 def add_serve_flags(parser: ArgumentParser) -> None:
     """Declare everything; defaults that need a computation are None."""
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="alias (smollm2), folder, or hub id (OWNER/NAME)")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="alias (smollm2), folder, GGUF file, or hub id (OWNER/NAME)")
     parser.add_argument("--model", dest="model_flag", help=SUPPRESS)
     parser.add_argument("--config", metavar="FILE", help="a YAML file with flags; those on the command line come first")
     _server(parser)

@@ -1,10 +1,12 @@
-"""What MODEL means: an alias, a folder, or the id of a repository on the Hugging Face hub."""
+"""What MODEL means: an alias, a folder, a GGUF file, or the id of a repository on the Hugging Face hub."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
+from fastfront.engine_client.commands import PROJECT, default_engine_python
 from fastfront.errors import SetupError
 
 ALIASES = {"smollm2": "smollm2"}  # to the folder's name below <cache>/models
@@ -18,14 +20,17 @@ def cache_folder() -> Path:
     return Path(os.environ.get("FASTFRONT_CACHE") or Path.home() / ".cache" / "fastfront")
 
 
-def resolve_model(model: str, revision: str | None = None) -> Path:
+def resolve_model(model: str, revision: str | None = None, engine_python: str | None = None) -> Path:
     """The folder with the model's configuration and tokenizer; the hub is asked only for what is no folder here.
 
+    A GGUF file is converted into a folder in the cache, by `engine_python` or what set-up made, unless that has been done.
     Raises SetupError with what was tried and what to do.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder.resolve()
+    if folder.suffix == ".gguf" or folder.is_file():
+        return _from_gguf(folder, engine_python)
     if model in ALIASES:
         made = cache_folder() / "models" / ALIASES[model]
         if made.is_dir():
@@ -36,6 +41,21 @@ def resolve_model(model: str, revision: str | None = None) -> Path:
             f"model {model}: no such folder, and neither an alias ({', '.join(ALIASES)}) nor a hub id (OWNER/NAME)"
         )
     return _from_hub(model, revision)
+
+
+def _from_gguf(file: Path, engine_python: str | None) -> Path:
+    if not file.is_file():
+        raise SetupError(f"model {file}: no such file")
+    if file.suffix != ".gguf":
+        raise SetupError(f"model {file}: a file, but no .gguf; give a folder, a GGUF file, an alias or a hub id")
+    command = [default_engine_python(engine_python), "-m", "engine.convert.gguf", "--cached", str(file.resolve())]
+    try:
+        done = subprocess.run(command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    except OSError as error:
+        raise SetupError(f"model {file}: {command[0]} cannot be run: {error.strerror}") from error
+    if done.returncode != 0 or not done.stdout.strip():
+        raise SetupError(f"model {file}: cannot be converted, see the message above")
+    return Path(done.stdout.splitlines()[-1])
 
 
 def _from_hub(model: str, revision: str | None) -> Path:

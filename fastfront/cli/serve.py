@@ -87,14 +87,14 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
     """The configuration the flags mean. Exits with status 2 for flags that do not go together. Raises SetupError."""
     model = args.model or args.model_flag
     if not model:
-        parser.error("MODEL is missing: an alias (smollm2), a folder, or a hub id (OWNER/NAME)")
+        parser.error("MODEL is missing: an alias (smollm2), a folder, a GGUF file, or a hub id (OWNER/NAME)")
     if args.model and args.model_flag and args.model != args.model_flag:
         parser.error(f"--model {args.model_flag}: MODEL is already given as {args.model}")
     if (args.ssl_keyfile is None) != (args.ssl_certfile is None):
         parser.error("--ssl-keyfile and --ssl-certfile go together")
     local = local_engines(args)
     engine: EngineKind = "external" if local == 0 else args.engine
-    path = resolve_model(model, args.revision)
+    path = resolve_model(model, args.revision, None if engine == "vllm" else args.engine_python)
     return ServeConfig(
         model=model,
         model_path=path,

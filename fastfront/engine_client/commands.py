@@ -20,16 +20,21 @@ def find_engine_python(config: ServeConfig) -> str:
 
     Raises SetupError saying what to do.
     """
-    if config.engine_python is not None:
-        found = shutil.which(config.engine_python)
-        if found is None:
-            raise SetupError(f"--engine-python {config.engine_python}: no such program")
-        return found
-    if config.engine == "vllm":
+    if config.engine == "vllm" and config.engine_python is None:
         cache = Path(os.environ.get("FASTFRONT_CACHE") or Path.home() / ".cache" / "fastfront")
         if (cache / PEERS).exists():
             return str(cache / PEERS)
         raise SetupError("--engine vllm: name an interpreter that has vLLM with --engine-python, or run `make bench-peers`")
+    return default_engine_python(config.engine_python)
+
+
+def default_engine_python(named: str | None) -> str:
+    """The interpreter of the engine's own code: the one named, else what set-up has made. SetupError says what to do."""
+    if named is not None:
+        found = shutil.which(named)
+        if found is None:
+            raise SetupError(f"--engine-python {named}: no such program")
+        return found
     beside = PROJECT / ".venv-engine" / "bin" / "python"
     if beside.exists():
         return str(beside)

@@ -1,6 +1,7 @@
 """Conversion of GGUF files: what is understood becomes exact, what is not is refused by name."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +200,39 @@ def test_file_that_is_not_understood_leaves_nothing_and_says_why(tmp_path: Path,
     assert main([str(tmp_path / "tiny.gguf"), str(out)]) == 1
     assert "tensor 'rope_freqs.weight'" in capsys.readouterr().err
     assert list(out.iterdir()) == []
+
+
+def test_files_that_are_no_whole_gguf_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = tmp_path / "tiny.gguf"
+    write_gguf(whole)
+    data = whole.read_bytes()
+    broken = tmp_path / "broken.gguf"
+    for content in (b"", b"PK\3\4 something else", data[:3], data[:30], data[: len(data) // 2], data[:-40]):
+        broken.write_bytes(content)
+        assert main([str(broken), str(tmp_path / "out")]) == 1
+        assert "broken.gguf: cannot be converted: it is" in capsys.readouterr().err
+        assert list((tmp_path / "out").iterdir()) == []
+    assert main([str(tmp_path / "nowhere.gguf"), str(tmp_path / "out")]) == 1
+    assert "nowhere.gguf: No such file or directory" in capsys.readouterr().err
+
+
+def test_a_file_is_converted_into_the_cache_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FASTFRONT_CACHE", str(tmp_path / "cache"))
+    source = tmp_path / "tiny.gguf"
+    write_gguf(source)
+    folders = []
+    for _ in range(2):
+        assert main([str(source), "--cached"]) == 0
+        shown = capsys.readouterr()
+        folders.append(Path(shown.out.splitlines()[-1]))
+        assert ("converting: 100 %" in shown.err) == (len(folders) == 1)
+    assert folders[0] == folders[1]
+    assert (folders[0] / "model.safetensors").is_file()
+    os.utime(source, ns=(1, 1))
+    assert main([str(source), "--cached"]) == 0
+    assert Path(capsys.readouterr().out.splitlines()[-1]) != folders[0]
+    write_gguf(source, extra_tensor="rope_freqs.weight")
+    assert main([str(source), "--cached"]) == 1
+    assert {path.name for path in (tmp_path / "cache" / "gguf").iterdir() if path.name.startswith(".")} == set()
