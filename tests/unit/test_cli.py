@@ -231,3 +231,26 @@ def test_the_hub_is_asked_for_small_files_only(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(SetupError, match=r"owner/name.*no route to host\)\. Give a local folder"):
         resolve_model("owner/name")
     assert cli_model.ALIASES
+
+
+def test_a_gguf_file_is_converted_by_the_engines_python(tmp_path: Path) -> None:
+    file, folder = tmp_path / "some model.gguf", tmp_path / "converted"
+    with pytest.raises(SetupError, match=r"some model\.gguf: no such file"):
+        resolve_model(str(file))
+    file.write_bytes(b"GGUF")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/asked"\necho progress\necho "{folder}"\n', encoding="utf-8")
+    python.chmod(0o755)
+    assert resolve_model(str(file), engine_python=str(python)) == folder
+    assert (tmp_path / "asked").read_text() == f"-m engine.convert.gguf --cached {file}\n"
+    python.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    with pytest.raises(SetupError, match=r"some model\.gguf: cannot be converted"):
+        resolve_model(str(file), engine_python=str(python))
+    with pytest.raises(SetupError, match="--engine-python nowhere: no such program"):
+        resolve_model(str(file), engine_python="nowhere")
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(b"")
+    with pytest.raises(SetupError, match=r"weights\.bin: a file, but no \.gguf"):
+        resolve_model(str(tmp_path / "weights.bin"))
