@@ -86,12 +86,21 @@ def _run(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentPars
         controls=CONTROLS if not arguments.peers else frozenset(),
         narrow=NARROW if not arguments.peers else {},
     )
-    out = arguments.out or records.FOLDER / f"{time.strftime('%Y-%m-%d')}-{slug()}"
+    out = arguments.out or _unused(records.FOLDER / f"{time.strftime('%Y-%m-%d')}-{slug()}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     record = run(plan, paths, ["fastfront", "bench", *words], lambda text: print(text, file=sys.stderr, flush=True))
     path = records.save(record, out)
     print(f"{path} ({record['seconds']:.0f} s)")
     return 1 if record["failures"] else 0
+
+
+def _unused(folder: Path) -> Path:
+    """The folder, or with the next free number behind its name."""
+    found, number = folder, 1
+    while found.exists():
+        number += 1
+        found = folder.with_name(f"{folder.name}-{number}")
+    return found
 
 
 def _chosen(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentParser) -> tuple[Peer, ...]:

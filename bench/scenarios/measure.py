@@ -48,10 +48,10 @@ class _Meter:
 
     def __init__(self, running: Running) -> None:
         self._running = running
-        self._before: tuple[Snapshot, Snapshot | None, float] | None = None
+        self._before: tuple[Snapshot, Snapshot | None, tuple[float, float]] | None = None
         self.front: Usage | None = None
         self.engine: Usage | None = None
-        self.busy_s = 0.0
+        self.busy_s = self.interrupts_s = 0.0
         self.pauses: tuple[int, float, float] | None = None
         self.longest_pause_s: float | None = None
 
@@ -71,15 +71,18 @@ class _Meter:
         self.front = now[0].since(self._before[0])
         if now[1] is not None and self._before[1] is not None:
             self.engine = now[1].since(self._before[1])
-        self.busy_s = now[2] - self._before[2]
+        self.busy_s, self.interrupts_s = (after - before for after, before in zip(now[2], self._before[2], strict=True))
         self.longest_pause_s = longest_pause_s(self.pauses, pauses(self._running))
 
 
-def machine_busy_s() -> float:
-    """Processor time that everything on this machine has used since the boot, also what a hypervisor took away."""
+def machine_busy_s() -> tuple[float, float]:
+    """Processor time on this machine since the boot, seconds: of programs and what a hypervisor took away; of interrupts.
+
+    What the kernel does for sockets while an interrupt ends belongs to no program.
+    """
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     user, nice, system, _, _, irq, softirq, steal = fields[:8]
-    return (user + nice + system + irq + softirq + steal) * _TICK_S
+    return (user + nice + system + steal) * _TICK_S, (irq + softirq) * _TICK_S
 
 
 def cpu_s(usage: Usage) -> float:
@@ -123,6 +126,7 @@ def measure(point: Point, running: Running, repeat: int, seed: int) -> Sample:
         "engine_cores": engine_s / elapsed,
         "load_cores": load_s / elapsed,
         "others_cores": max(0.0, meter.busy_s - front_s - engine_s - load_s) / elapsed,
+        "interrupt_cores": meter.interrupts_s / elapsed,
         "left_running": left,
         "gc_longest_pause_s": meter.longest_pause_s,
         "load": {key: value for key, value in result.items() if key != "load"} | {"fields": dict(point.fields), "seed": seed},

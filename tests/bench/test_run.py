@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import machine
-from bench.cli import CONTROLS, NARROW, main
+from bench.cli import CONTROLS, NARROW, _unused, main
 from bench.peers.base import Running, Setting
 from bench.peers.processes import PeerFailed, session_members
 from bench.peers.registry import PEERS
@@ -155,6 +155,14 @@ def test_bad_words_are_refused_by_name(words: list[str], message: str, capsys: p
         main(words)
     assert left.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_second_record_of_a_day_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    first = tmp_path / "2026-11-30-here"
+    assert _unused(first) == first
+    first.mkdir()
+    (tmp_path / "2026-11-30-here-2").mkdir()
+    assert _unused(first) == tmp_path / "2026-11-30-here-3"
 
 
 def test_report_of_no_record_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
