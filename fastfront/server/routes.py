@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fastfront.metrics.registry import Metrics
 from fastfront.openai.chat import prepare_chat
 from fastfront.openai.completions import prepare_completion
 from fastfront.openai.failures import engine_failure
@@ -17,6 +16,7 @@ from fastfront.server.beams import BeamRunner
 from fastfront.server.exchange import JSON_HEADERS, Exchange
 from fastfront.server.health import Health
 from fastfront.server.orca import ASKED_WITH, Load, LoadRelay
+from fastfront.server.scrapes import Scrapes
 from fastfront.streams.dispatcher import Dispatcher
 from fastfront.streams.prepared import PreparedCall
 
@@ -29,7 +29,7 @@ class Routes:
         serving: Serving,
         dispatcher: Dispatcher,
         health: Health,
-        metrics: Metrics,
+        scrapes: Scrapes,
         *,
         docs: bool = True,
         with_keys: bool = False,
@@ -42,7 +42,7 @@ class Routes:
         self._serving = serving
         self._dispatcher = dispatcher
         self._health = health
-        self._metrics = metrics
+        self._scrapes = scrapes
         self._beams = BeamRunner(dispatcher)
         self._apis = Apis(serving, dispatcher, health, self._submit, docs=docs, with_keys=with_keys)
 
@@ -105,7 +105,7 @@ class Routes:
         exchange.empty(200 if self._health.ok else 503)
 
     def metrics(self, exchange: Exchange) -> None:
-        exchange.reply(self._metrics.text(), self._metrics.content_type)
+        self._scrapes.put(exchange)
 
 
 def failure_answer(code: int, message: str) -> tuple[int, list[tuple[str, str]], bytes]:

@@ -55,6 +55,7 @@ from fastfront.server.logs import configure_logging
 from fastfront.server.orca import Load
 from fastfront.server.request_log import RequestLog
 from fastfront.server.routes import Routes, failure_answer
+from fastfront.server.scrapes import Scrapes
 from fastfront.server.tls import check_certificate
 from fastfront.server.tracing.exporter import Exporter
 from fastfront.server.tracing.tracer import Tracer, headers_from
@@ -210,8 +211,10 @@ class Server:
         metrics = self._metrics(serving, engines)
         if config.log.stats_interval_s:
             metrics.add(rejections)
+        scrapes = Scrapes(metrics)
+        scrapes.start()
         routes = Routes(
-            serving, dispatcher, self._health, metrics,
+            serving, dispatcher, self._health, scrapes,
             docs=config.api_documents, with_keys=bool(config.api_keys),
             trace=None if self._exporter is None else Tracer(self._exporter.add), load=self._load,
         )  # fmt: skip
