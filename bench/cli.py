@@ -88,9 +88,14 @@ def _run(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentPars
     )
     out = arguments.out or _unused(records.FOLDER / f"{time.strftime('%Y-%m-%d')}-{slug()}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    record = run(plan, paths, ["fastfront", "bench", *words], lambda text: print(text, file=sys.stderr, flush=True))
-    path = records.save(record, out)
-    print(f"{path} ({record['seconds']:.0f} s)")
+    record = run(
+        plan,
+        paths,
+        ["fastfront", "bench", *words],
+        lambda text: print(text, file=sys.stderr, flush=True),
+        lambda record: records.save(record, out),
+    )
+    print(f"{out} ({record['seconds']:.0f} s)")
     return 1 if record["failures"] else 0
 
 

@@ -71,9 +71,16 @@ class Plan:
         return total
 
 
-def run(plan: Plan, paths: Paths, command: Sequence[str], say: Callable[[str], None]) -> Record:
+def run(
+    plan: Plan,
+    paths: Paths,
+    command: Sequence[str],
+    say: Callable[[str], None],
+    keep: Callable[[Record], object] = lambda _: None,
+) -> Record:
     """Measure everything; a peer that fails is noted in the record and left out of that repeat.
 
+    `keep` is given the record as far as it has come whenever a peer is done.
     Ctrl-C ends it early, with everything stopped and the record as far as it goes.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -96,6 +103,7 @@ def run(plan: Plan, paths: Paths, command: Sequence[str], say: Callable[[str], N
         "samples": [],
         "failures": [],
         "lanes": None,
+        "seconds": 0.0,
     }
     say(f"about {plan.expected_s() / 60:.0f} minutes")
     try:
@@ -103,11 +111,14 @@ def run(plan: Plan, paths: Paths, command: Sequence[str], say: Callable[[str], N
             for peer in plan.peers:
                 if plan.points_of(peer, repeat) or plan.climbs(peer, repeat):
                     _turn(plan, paths, peer, repeat, record, lambda text: say(f"{time.time() - began:5.0f} s  {text}"))
+                    record["seconds"] = round(time.time() - began, 1)
+                    keep(record)
         record["lanes"] = lanes(paths, plan.model, say)
     except KeyboardInterrupt:
         say("interrupted; what was measured is kept")
         record["failures"].append({"peer": "-", "repeat": 0, "error": "interrupted"})
     record["seconds"] = round(time.time() - began, 1)
+    keep(record)
     return record
 
 
@@ -133,9 +144,11 @@ def _turn(plan: Plan, paths: Paths, peer: Peer, repeat: int, record: Record, say
                         record["samples"].append(sample)
                         say(f"[{repeat + 1}/{plan.repeats}] {told(sample)}")
                 record["starts"][-1] |= end_facts(running)
-        except PeerFailed as error:
-            say(f"{peer.name}: {error}")
-            record["failures"].append({"peer": peer.name, "repeat": repeat, "error": str(error)})
+        except (PeerFailed, OSError, LookupError, ValueError) as error:
+            # Whatever is wrong with one frontend, the minutes spent on the others are not to be lost.
+            text = str(error) if isinstance(error, PeerFailed) else f"{type(error).__name__}: {error}"
+            say(f"{peer.name}: {text}")
+            record["failures"].append({"peer": peer.name, "repeat": repeat, "error": text})
         if running is not None and running.complaints:
             say("\n".join(running.complaints))
             record["failures"].append({"peer": peer.name, "repeat": repeat, "error": "; ".join(running.complaints)})

@@ -44,18 +44,22 @@ def test_run_measures_in_turn_and_goes_on_when_one_fails(monkeypatch: pytest.Mon
         return started[-1]
 
     def fail(setting: Setting) -> Running:
-        raise PeerFailed("no such luck")
+        raise [PeerFailed("no such luck"), ProcessLookupError("no process 5")][len(kept) > 2]
 
     monkeypatch.setattr("bench.runner.points", lambda scenarios, quick: [SHORT])
     monkeypatch.setattr("bench.runner.lanes", lambda paths, model, say: None)
     chosen = plan("floor", "vllm-rust", "fastfront", repeats=2)
     fakes = {"vllm-rust": fail, "fastfront": remember}
     peers = tuple(dataclasses.replace(peer, start=fakes.get(peer.name, peer.start)) for peer in chosen.peers)
-    said: list[str] = []
-    record = run(dataclasses.replace(chosen, peers=peers), PATHS, ["fastfront", "bench", "run"], said.append)
+    kept: list[int] = []
+    record = run(
+        dataclasses.replace(chosen, peers=peers), PATHS, ["fastfront", "bench", "run"], lambda text: None,
+        lambda record: kept.append(len(record["samples"])),
+    )  # fmt: skip
+    assert kept == [1, 1, 2, 3, 3, 4, 4]
     order = [(sample["repeat"], sample["peer"]) for sample in record["samples"]]
     assert order == [(0, "floor"), (0, "fastfront"), (1, "floor"), (1, "fastfront")]
-    assert [(failure["peer"], failure["error"]) for failure in record["failures"]] == [("vllm-rust", "no such luck")] * 2
+    assert [failure["error"] for failure in record["failures"]] == ["no such luck", "ProcessLookupError: no process 5"]
     for sample in record["samples"]:
         assert sample["load"]["requests"]["failed"] == 0
         assert sample["load"]["tokens"] > 0
