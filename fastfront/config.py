@@ -149,6 +149,7 @@ class ServeConfig:
 
     # logging
     otlp_traces_endpoint: str | None = None     # http(s)://HOST:PORT of a collector
+    histogram_buckets: dict[str, list[float]] = field(default_factory=dict)  # bounds of vllm:* by family, where they are others
     log: LogOptions = field(default_factory=lambda: LogOptions())
 
     @property

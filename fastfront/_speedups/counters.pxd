@@ -28,6 +28,7 @@ cdef struct Arrival:                # one output of the message at hand; what it
 
 cdef class Counters:
     cdef EngineCounters *engines
+    cdef double *bounds             # of histograms with bounds of the operator's
     cdef readonly int n_engines
     cdef Histogram lane[4]          # by LaneHistogram
     cdef Arrival *arrivals

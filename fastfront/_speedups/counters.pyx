@@ -6,8 +6,8 @@ from libc.stdlib cimport calloc, free, realloc
 from fastfront._speedups.call cimport CallC, Choice
 from fastfront._speedups.histograms cimport (
     HIST_COMPUTED, HIST_DECODE, HIST_E2E, HIST_GENERATION, HIST_INFERENCE, HIST_ITL, HIST_MAX_GENERATION, HIST_MAX_TOKENS, HIST_N,
-    HIST_PREEMPTIONS, HIST_PREFILL, HIST_PROMPT, HIST_QUEUE, HIST_STEP, HIST_TPOT, HIST_TTFT, LANE_INTAKE, LANE_WAIT, Histogram,
-    engine_histograms_init, engine_histograms_read, lane_histograms_init, lane_histograms_read, observe,
+    HIST_PREEMPTIONS, HIST_PREFILL, HIST_PROMPT, HIST_QUEUE, HIST_STEP, HIST_TPOT, HIST_TTFT, LANE_INTAKE, LANE_WAIT, MAX_BOUNDS,
+    Histogram, engine_histograms_init, engine_histograms_read, engine_histograms_use, lane_histograms_init, lane_histograms_read, observe,
 )
 from fastfront._speedups.output cimport Progress
 
@@ -42,10 +42,10 @@ cdef void observe_end(Histogram *h, Choice *ch, double now) noexcept nogil:
 
 
 cdef class Counters:
-    """`engines`: how many there are."""
+    """`engines`: how many there are; `buckets`: bounds of histograms by family (histograms.FAMILIES) that are not vLLM's."""
 
-    def __cinit__(self, int engines):
-        cdef int k
+    def __cinit__(self, int engines, object buckets=None):
+        cdef int k, at
         if engines <= 0:
             raise ValueError("no engines")
         self.engines = <EngineCounters *>calloc(engines, sizeof(EngineCounters))
@@ -54,10 +54,18 @@ cdef class Counters:
         self.n_engines = engines
         for k in range(engines):
             engine_histograms_init(self.engines[k].histograms)
+        if buckets:
+            self.bounds = <double *>calloc(len(buckets) * MAX_BOUNDS, sizeof(double))
+            if self.bounds == NULL:
+                raise MemoryError
+            for at, family in enumerate(buckets):
+                for k in range(engines):
+                    engine_histograms_use(self.engines[k].histograms, family, buckets[family], self.bounds + at * MAX_BOUNDS)
         lane_histograms_init(self.lane)
 
     def __dealloc__(self):
         free(self.engines)
+        free(self.bounds)
         free(self.arrivals)
 
     cdef EngineCounters *of(self, int64_t engine) noexcept nogil:

@@ -40,7 +40,7 @@ cdef enum LaneHistogram:        # of one lane
 cdef struct Histogram:
     uint64_t counts[33]         # per bucket, the last one above all bounds
     double sum
-    const double *bounds        # never freed
+    const double *bounds        # outlive the histogram
     int n_bounds
 
 
@@ -54,6 +54,9 @@ cdef inline void observe(Histogram *h, double value) noexcept nogil:
 
 cdef void histogram_init(Histogram *h, const double *bounds, int n) noexcept nogil
 cdef void engine_histograms_init(Histogram *all) noexcept nogil         # ENGINE_HISTOGRAMS of them
+# A family's histograms get other bounds, copied to `own` (MAX_BOUNDS places). Raises KeyError for a family that there is not,
+# ValueError for bounds that do not rise or are too many.
+cdef int engine_histograms_use(Histogram *all, str family, object bounds, double *own) except -1
 cdef void lane_histograms_init(Histogram *all) noexcept nogil           # LANE_HISTOGRAMS of them
 cdef tuple histogram_read(const Histogram *h)                           # (bounds, counts per bucket, sum)
 cdef dict engine_histograms_read(const Histogram *all)                  # name -> the same

@@ -41,6 +41,16 @@ ENGINE_NAMES = (                # by EngineHistogram
     "vllm:request_num_preemptions",
     "vllm:iteration_tokens_total",
 )
+FAMILIES = {                    # that get their bounds together
+    "request_latency": ENGINE_NAMES[<int>HIST_E2E:<int>HIST_INFERENCE + 1],
+    "time_to_first_token": (ENGINE_NAMES[<int>HIST_TTFT],),
+    "inter_token_latency": (ENGINE_NAMES[<int>HIST_ITL], ENGINE_NAMES[<int>HIST_TPOT]),
+    "iteration_tokens": (ENGINE_NAMES[<int>HIST_STEP],),
+    "request_params_n": (ENGINE_NAMES[<int>HIST_N],),
+    "request_num_preemptions": (ENGINE_NAMES[<int>HIST_PREEMPTIONS],),
+    "request_tokens": ENGINE_NAMES[<int>HIST_PROMPT:<int>HIST_MAX_TOKENS + 1],
+}
+MOST_BOUNDS = MAX_BOUNDS
 LANE_NAMES = (                  # by LaneHistogram
     "fastfront:output_lag_seconds",
     "fastfront:request_intake_seconds",
@@ -72,6 +82,24 @@ cdef void engine_histograms_init(Histogram *all) noexcept nogil:
     histogram_init(&all[<int>HIST_N], PER_PROMPT, 5)
     histogram_init(&all[<int>HIST_PREEMPTIONS], PREEMPTIONS, 7)
     histogram_init(&all[<int>HIST_STEP], STEP, 13)
+
+
+cdef int engine_histograms_use(Histogram *all, str family, object bounds, double *own) except -1:
+    cdef int i, n = 0
+    cdef double bound
+    names = FAMILIES[family]
+    for value in bounds:
+        bound = value
+        if n == MAX_BOUNDS or not -1e300 < bound < 1e300 or (n and bound <= own[n - 1]):
+            raise ValueError(f"{family}: not up to {MAX_BOUNDS} rising numbers")
+        own[n] = bound
+        n += 1
+    if n == 0:
+        raise ValueError(f"{family}: no bounds")
+    for i in range(ENGINE_HISTOGRAMS):
+        if ENGINE_NAMES[i] in names:
+            histogram_init(&all[i], own, n)
+    return 0
 
 
 cdef void lane_histograms_init(Histogram *all) noexcept nogil:

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from typing_extensions import Buffer
 
@@ -26,6 +26,7 @@ class Pump(StreamTable):
         json_headers: Headers,
         engines: int = 1,
         local_engines: int = 0,
+        buckets: Mapping[str, Sequence[float]] | None = None,
     ) -> None: ...
     def attach(self, call: Call) -> list[tuple[int, bytes]]: ...
     def unsent(self, engine: int) -> list[Call]: ...

@@ -109,8 +109,8 @@ cdef class Pump(StreamTable):
         buf_init(&self.scratch)
 
     def __init__(self, Vocabulary vocabulary not None, object fail_body, object fail_event, list sse_headers, list json_headers,
-                 int engines=1, int local_engines=0):
-        self.counters = Counters(engines)
+                 int engines=1, int local_engines=0, object buckets=None):
+        self.counters = Counters(engines, buckets)
         self.local_engines = local_engines
         self.vocabulary = vocabulary
         self.fail_body = fail_body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
 from typing import Any
 
-from fastfront.cli.values import decimal, json_object, model_length, names, seconds, whole
+from fastfront.cli.values import decimal, histogram_buckets, json_object, model_length, names, seconds, whole
 
 _PORT = whole(0, 65535)
 
@@ -171,4 +171,6 @@ def _logging(parser: ArgumentParser) -> None:
     _flag(group, "max-log-len", "most characters of a prompt in the log (all)", type=whole(0), metavar="N")
     _flag(group, "otlp-traces-endpoint", "send a span of every generation to this OpenTelemetry collector (OTLP over HTTP)",
           metavar="URL")  # fmt: skip
+    _flag(group, "custom-histogram-buckets", "buckets of /metrics by family, such as {\"time_to_first_token\": [0.1, 1]}",
+          type=histogram_buckets, default={}, metavar="JSON")
     _switch(group, "disable-log-stats", "no regular line of statistics (every $VLLM_LOG_STATS_INTERVAL or 10 seconds)")

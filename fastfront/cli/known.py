@@ -83,7 +83,7 @@ _TEXT = "only text is served"
 _ONE_DEVICE = "engines are split by --tensor-parallel-size, on one machine; --data-parallel-size starts several"
 _LORA = "adapters are not served; merge them into the model"
 _TLS = "clients' certificates are not asked for; put a proxy in front"
-_OTHER_METRICS = "/metrics has a fixed set of names and buckets"
+_OTHER_METRICS = "/metrics has a fixed set of names"
 _ANSWERS = "answers are put together natively, no text of theirs is kept"
 _HUB = "give --revision, or a folder"
 
@@ -202,7 +202,6 @@ _REFUSED: Mapping[str, Known] = {
     "max-lora-rank": Known(_LORA),
     "default-mm-loras": Known(_LORA),
     "show-hidden-metrics-for-version": Known(_OTHER_METRICS),
-    "custom-histogram-buckets": Known(_OTHER_METRICS),
     "kv-cache-metrics": Known(_OTHER_METRICS, switch=True),
     "kv-cache-metrics-sample": Known(_OTHER_METRICS),
     "per-request-spec-decode-metrics": Known(_OTHER_METRICS, switch=True),

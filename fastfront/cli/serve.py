@@ -162,6 +162,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         structured=_structured(args.structured_outputs_config, parser),
         parsers=_parsers(args, parser),
         otlp_traces_endpoint=args.otlp_traces_endpoint,
+        histogram_buckets=args.custom_histogram_buckets,
         log=log_options(args),
     )
 

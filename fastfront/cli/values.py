@@ -6,6 +6,8 @@ import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 
+from fastfront._speedups.histograms import FAMILIES, MOST_BOUNDS
+
 _UNITS = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
@@ -68,6 +70,19 @@ def json_object(text: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise ArgumentTypeError("not a JSON object")
     return value
+
+
+def histogram_buckets(text: str) -> dict[str, list[float]]:
+    """Bounds of histograms by family: `{"time_to_first_token": [0.01, 0.1]}`."""
+    found: dict[str, list[float]] = {}
+    for family, bounds in json_object(text).items():
+        if family not in FAMILIES:
+            raise ArgumentTypeError(f"{family!r} is none of {', '.join(FAMILIES)}")
+        numbers = isinstance(bounds, list) and all(type(bound) in (int, float) and abs(bound) < 1e300 for bound in bounds)
+        if not isinstance(bounds, list) or not numbers or not 0 < len(bounds) <= MOST_BOUNDS or bounds != sorted(set(bounds)):
+            raise ArgumentTypeError(f"{family}: not a list of up to {MOST_BOUNDS} rising numbers")
+        found[family] = [float(bound) for bound in bounds]
+    return found
 
 
 def names(text: str) -> list[str]:

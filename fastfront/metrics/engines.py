@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -88,8 +88,12 @@ class EngineCollector:
         max_model_len: int,
         stats: Callable[[], Mapping[int, Mapping[str, Any]]],
         created: float,
+        custom: Iterable[str] = (),
     ) -> None:
-        """`stats()` gives the engines' newest scheduler_stats, which are looked at for LoRA adapters only."""
+        """`custom` are the histograms with bounds of the operator's.
+
+        `stats()` gives the engines' newest scheduler_stats, which are looked at for LoRA adapters only.
+        """
         self._model = model_name
         self._pumps = pumps
         self._balancer = balancer
@@ -97,6 +101,7 @@ class EngineCollector:
         self._max_model_len = max_model_len
         self._stats = stats
         self._created = created
+        self._ending = TOKEN_HISTOGRAMS.difference(custom)
 
     def collect(self) -> Iterator[Metric]:
         read = [[pump.counters.read(engine.index) for pump in self._pumps] for engine in self._engines]
@@ -159,7 +164,7 @@ class EngineCollector:
         read = [[pump.counters.histograms(engine.index) for pump in self._pumps] for engine in self._engines]
         for name in ENGINE_NAMES:
             family = HistogramMetricFamily(name, HISTOGRAM_TEXTS[name], labels=LABELS)
-            most = self._max_model_len if name in TOKEN_HISTOGRAMS else float("inf")
+            most = self._max_model_len if name in self._ending else float("inf")
             for engine, lanes in enumerate(read):
                 add_histogram(family, self._where(engine), added([lane[name] for lane in lanes]), self._created, most)
             yield family

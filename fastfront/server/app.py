@@ -44,6 +44,10 @@ class RequestThreads:
     def put(self, run: Callable[[Exchange, Handler], None], exchange: Exchange, handler: Handler) -> None:
         self._queue.put((run, exchange, handler))
 
+    def waiting(self) -> int:
+        """Requests that no thread has taken yet."""
+        return self._queue.qsize()
+
     def _run(self, name: str) -> None:
         setproctitle.setthreadtitle(name)
         while True:
@@ -81,6 +85,10 @@ class App:
         self._key_digests = [hashlib.sha256(key.encode()).digest() for key in api_keys]
         self._max_body = max_body_bytes
         self._threads = RequestThreads(request_threads)
+
+    def waiting(self) -> int:
+        """Requests with large bodies that no thread has taken yet."""
+        return self._threads.waiting()
 
     def intake(self, request: Request) -> None:
         """Takes a request in, on a thread of the server; returns when the request is handled, or its body is on its way."""

@@ -10,12 +10,14 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
 import setproctitle
 import zmq
 
+from fastfront._speedups.histograms import FAMILIES
 from fastfront._speedups.memory import trim
 from fastfront._speedups.pump import Pump
 from fastfront._speedups.vocabulary import Vocabulary
@@ -87,6 +89,7 @@ class Server:
         self._stats = EngineStats()
         self._balancer = Balancer(config.data_parallel_size, config.prefix_affinity)
         self._gc_watch = GcWatch()
+        self._queues: dict[str, Callable[[], int]] = {}
         self._sleep = SleepState(config.served_model_name[0], config.data_parallel_size)
         self._utilities = Utilities(self._balancer)
         self._lanes: list[Lane] = []
@@ -182,7 +185,7 @@ class Server:
         for index, pair in enumerate(sockets):
             pump = Pump(
                 vocabulary, failure_answer, failure_event, SSE_HEADERS, JSON_HEADERS,
-                self._config.data_parallel_size, self._config.data_parallel_size_local,
+                self._config.data_parallel_size, self._config.data_parallel_size_local, self._config.histogram_buckets,
             )  # fmt: skip
             ping_s = self._config.sse_keep_alive_interval_s
             lane = Lane(
@@ -233,6 +236,7 @@ class Server:
             request_id_headers=config.enable_request_id_headers,
             watch=Watch(self._access_log, http_metrics),
         )
+        self._queues["requests"] = app.waiting
         limit = connection_limit(config.max_connections)
         server: HttpServer | GranianServer
         if config.ssl_certfile is not None and config.ssl_keyfile is not None:
@@ -267,8 +271,7 @@ class Server:
 
     def _metrics(self, serving: Serving, engines: list[EngineInfo]) -> Metrics:
         """All but the http_* metrics, which need the routes."""
-        created, pumps = time.time(), [lane.pump for lane in self._lanes]
-        queues = {}
+        created, pumps, queues = time.time(), [lane.pump for lane in self._lanes], self._queues
         if self._access_log is not None:
             queues["access_log"] = self._access_log.pending
         if self._exporter is not None:
@@ -277,7 +280,8 @@ class Server:
         if not self._config.log.stats_interval_s:
             return Metrics([own])
         model, length = self._config.served_model_name[0], serving.max_model_len
-        of_engines = EngineCollector(model, pumps, self._balancer, engines, length, self._stats.latest, created)
+        custom = [name for family in self._config.histogram_buckets for name in FAMILIES[family]]
+        of_engines = EngineCollector(model, pumps, self._balancer, engines, length, self._stats.latest, created, custom)
         return Metrics([of_engines, self._sleep, serving.tool_calls, own])
 
     def _load(self) -> Load:

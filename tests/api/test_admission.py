@@ -1,7 +1,8 @@
-"""--max-num-queued-reqs and --max-num-queued-tokens."""
+"""--max-num-queued-reqs, --max-num-queued-tokens, --custom-histogram-buckets."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -25,7 +26,9 @@ OTHERS: list[tuple[str, dict[str, object]]] = [
 
 @pytest.fixture(scope="module")
 def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    yield from serve(tmp_path_factory, "bounded", "--max-num-queued-reqs", "3", "--max-num-queued-tokens", "50")
+    buckets = '{"request_tokens": [3, 100000], "iteration_tokens": [7]}'
+    flags = ("--max-num-queued-reqs", "3", "--max-num-queued-tokens", "50", "--custom-histogram-buckets", buckets)
+    yield from serve(tmp_path_factory, "bounded", *flags)
 
 
 def rejected(server: Server, reason: str) -> float:
@@ -83,3 +86,15 @@ def test_prompts_wait_only_until_their_first_token(bounded: Server, pieces: Piec
     assert rejected(bounded, "max_num_queued_tokens") - before == 1
     connection.close()
     bounded.mock.wait_idle()
+
+
+def test_buckets_of_ones_own(bounded: Server) -> None:
+    """On this server, which has them; they are not cut at the longest sequence."""
+    page = bounded.get("/metrics").text
+
+    def edges(name: str) -> list[str]:
+        return re.findall(rf'{name}_bucket{{.*le="([^"]*)"', page)
+
+    assert edges("vllm:request_prompt_tokens") == edges("vllm:request_params_max_tokens") == ["3.0", "100000.0", "+Inf"]
+    assert edges("vllm:iteration_tokens_total") == ["7.0", "+Inf"]
+    assert len(edges("vllm:request_params_n")) == 6

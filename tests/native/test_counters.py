@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fastfront._speedups.counters import Counters
+from fastfront._speedups.histograms import ENGINE_NAMES, FAMILIES, MOST_BOUNDS
 from fastfront._speedups.msgpack import packb, unpackb
 from tests.native.conftest import Model
 from tests.native.pumping import Client, Rig
@@ -261,3 +262,17 @@ def test_prompt_tokens_wait_until_their_first_token_or_their_end(rig: Rig) -> No
     assert rig.pump.prefill_tokens == 2
     rig.pump.fail_engine(1, "gone")
     assert rig.pump.prefill_tokens == 0
+
+
+def test_bounds_of_ones_own() -> None:
+    counters = Counters(2, {"request_tokens": [3, 300], "time_to_first_token": [0.5]})
+    for engine in range(2):
+        read = counters.histograms(engine)
+        changed = {name for name in ENGINE_NAMES if read[name][0] in ([3.0, 300.0], [0.5])}
+        assert changed == {*FAMILIES["request_tokens"], *FAMILIES["time_to_first_token"]}
+    assert {name for names in FAMILIES.values() for name in names} == set(ENGINE_NAMES)
+    for wrong in ([], [1, 1], [2, 1], [float("nan")], [float("inf")], range(MOST_BOUNDS + 1)):
+        with pytest.raises(ValueError, match="request_tokens"):
+            Counters(1, {"request_tokens": wrong})  # type: ignore[dict-item]
+    with pytest.raises(KeyError):
+        Counters(1, {"x": [1]})
