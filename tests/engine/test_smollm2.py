@@ -81,14 +81,3 @@ def test_greedy_text_equals_generate(engine: WireFrontend, prompts: list[list[in
         alone = ask(engine, f"alone-{index}", prompt, TOKENS_ALONE)
         engine.finish(f"alone-{index}", wait_s=120)
         assert alone.tokens == expected[index][:TOKENS_ALONE]
-
-
-def test_two_ranks_give_the_same_text(
-    frontend: WireFrontend, spawn: Spawn, prompts: list[list[int]], expected: list[list[int]]
-) -> None:
-    """Its 9 attention heads on 3 key/value heads do not divide evenly: one rank has 6, the other 3."""
-    spawn("engine", FOLDER, "--headless", "--tensor-parallel-size", 2, "--dtype", "float32")
-    frontend.accept()
-    together = [ask(frontend, f"together-{index}", prompt, TOKENS) for index, prompt in enumerate(prompts)]
-    frontend.finish(wait_s=120)
-    assert [answer.tokens for answer in together] == expected

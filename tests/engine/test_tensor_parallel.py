@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.engine.tiny import reference
 
 pytestmark = pytest.mark.filterwarnings("default")
 TinyModel = Callable[..., Path]
+SMOLLM2 = Path(os.environ.get("FASTFRONT_CACHE", Path.home() / ".cache" / "fastfront")) / "models" / "smollm2"
 PROMPTS = make_prompts(1, [1, 5, 16, 17, 40, 63])
 
 
@@ -85,6 +87,23 @@ def test_sampled_tokens_and_penalties_are_those_of_one_rank(pair: MpExecutor, ti
     alone = UniExecutor(EngineConfig(str(folder), dtype="float32", max_model_len=512, num_blocks=256), lambda _text: None)
     alone.load()
     expected, _ = run_all(alone, PROMPTS, params=params)
+    alone.close()
+    assert together == expected
+
+
+@pytest.mark.slow
+def test_smollm2(pair: MpExecutor) -> None:
+    """Its 9 attention heads on 3 key/value heads do not divide evenly: one rank has 6, the other 3."""
+    from engine.executor.uni import UniExecutor  # noqa: PLC0415 - imports torch
+
+    if not (SMOLLM2 / "model.safetensors").is_file():
+        pytest.skip(f"{SMOLLM2} is missing: set-up makes it")
+    prompts = [[504, 3575, 282, 4649, 314], *([n, n + 7, 3 * n] for n in range(1000, 9000, 1000))]
+    pair.call("load_next", str(SMOLLM2), {})
+    together, _ = run_all(pair, prompts)
+    alone = UniExecutor(EngineConfig(str(SMOLLM2), dtype="float32", max_model_len=512, num_blocks=256), lambda _text: None)
+    alone.load()
+    expected, _ = run_all(alone, prompts)
     alone.close()
     assert together == expected
 
