@@ -356,6 +356,10 @@ class Codec:
         """Encode one structure of this module."""
         return self._encoder.encode(message)
 
+    def encode_into(self, message: Any, buffer: bytearray) -> None:
+        """The same in place of what `buffer` holds."""
+        self._encoder.encode_into(message, buffer)
+
 
 def utility_reply(call: UtilityCall, result: Any, timestamp: float, engine_index: int) -> EngineCoreOutputs:
     """A successful reply."""

@@ -86,4 +86,14 @@ class Calls:
                 return pauses.wake_up(*args)
             case "is_sleeping":
                 return pauses.asleep
+            case "get_weight_version":
+                return self._outbox.weight_version
+            case "set_weight_version":
+                return self._set_weight_version(*args)
         return answer(method, args)
+
+    def _set_weight_version(self, version: Any) -> None:
+        """Name the weights in what is sent from now on."""
+        if not isinstance(version, str):
+            raise UtilityError(f"a version must be a text, got {version!r}")
+        self._outbox.weight_version = version

@@ -71,7 +71,10 @@ class EngineCore:
         self._drain: tuple[Leave, float] | None = None
 
     def run(self) -> Leave:
-        """Serve until told to leave; then everything in flight has been finished with abort."""
+        """Serve until told to leave; then everything in flight has been finished with abort.
+
+        After an error nothing more is sent: the sentinel tells that requests have failed.
+        """
         leave = None
         while leave is None:
             leave = self._take_commands(wait=not self._busy)
@@ -79,9 +82,10 @@ class EngineCore:
                 leave = self.step()
             if leave is None and self._drain is not None and (not self._live_any or self._time_left() <= 0):
                 leave = self._drain[0]
-        self._abort_all()
-        self._refuse_the_rest()
-        self._outbox.flush()
+        if not leave.error:
+            self._abort_all()
+            self._refuse_the_rest()
+            self._outbox.flush()
         return leave
 
     @property

@@ -141,6 +141,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
             kv_cache_size_tokens=info.num_blocks * info.block_size,
             kv_cache_max_concurrency=info.num_blocks * info.block_size / info.max_model_len,
             effective_attention_block_size=info.block_size,
+            enable_sleep_mode=True,
         )
     )
     receiver.start()

@@ -37,6 +37,7 @@ class Outbox:
         self._clock = clock
         self._outputs: list[list[EngineCoreOutput]] = [[] for _ in range(clients)]
         self._finished: list[list[str]] = [[] for _ in range(clients)]
+        self.weight_version = "default"
         self._told = (0, 0, 0)
         self._reported = (0, 0)
 
@@ -81,7 +82,8 @@ class Outbox:
         now: float,
         finished: list[str] | None = None,
     ) -> None:
-        message = EngineCoreOutputs(self._index, outputs, stats, now, finished_requests=finished, weight_version="default")
+        version = self.weight_version
+        message = EngineCoreOutputs(self._index, outputs, stats, now, finished_requests=finished, weight_version=version)
         self._messages.put(Output(client, message))
 
     def _report(self, now: float) -> None:

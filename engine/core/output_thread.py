@@ -27,6 +27,8 @@ class OutputThread(threading.Thread):
         self._messages = messages
         self._report = report
         self._codec = Codec()
+        # zmq copies what it is given: shorter than the encoding of a new message for each step.
+        self._buffer = bytearray()
 
     def run(self) -> None:
         """Send until a Dead comes."""
@@ -48,8 +50,8 @@ class OutputThread(threading.Thread):
                 if item is Dead.FAILED:
                     self._send_sentinel()
                 return
-            data = self._codec.encode(item.message)
+            self._codec.encode_into(item.message, self._buffer)
             if item.client != COORDINATOR:
-                self._link.outputs[item.client].send(data, copy=len(data) < 65536)
+                self._link.outputs[item.client].send(self._buffer)
             elif self._link.coordinator_out is not None:
-                self._link.coordinator_out.send(data)
+                self._link.coordinator_out.send(self._buffer)

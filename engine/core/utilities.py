@@ -9,7 +9,6 @@ _DONE_NOTHING = (
     "reset_encoder_cache",
     "profile",
     "release_kv_cache_memory",
-    "set_weight_version",
 )
 
 
@@ -23,8 +22,6 @@ def answer(method: str, args: list[Any]) -> Any:
         return ["generate"]
     if method in ("is_sleeping", "is_scheduler_paused"):
         return False
-    if method == "get_weight_version":
-        return "default"
     if method == "list_loras":
         return []
     if method in _DONE_NOTHING:

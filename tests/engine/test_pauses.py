@@ -70,6 +70,7 @@ class Rig:
         self.tokens: dict[str, int] = {}
         self.answers: dict[int, Any] = {}
         self.stats: list[SchedulerStats] = []
+        self.versions: set[str | None] = set()
 
     def add(self, *names: str, tokens: int = 4, text: str | None = None) -> None:
         wanted = None if text is None else {"regex": text}
@@ -113,6 +114,8 @@ class Rig:
             sent = self.messages.get()
             assert isinstance(sent, Output)
             message = sent.message
+            if message.utility_output is None:
+                self.versions.add(message.weight_version)
             if message.scheduler_stats is not None:
                 self.stats.append(message.scheduler_stats)
             for output in message.outputs:
@@ -276,6 +279,17 @@ def test_a_pause_that_is_overtaken_says_so(rig: Rig) -> None:
     assert "meanwhile" in rig.answers[number]
 
 
+def test_the_version_of_the_weights_is_in_every_message(rig: Rig) -> None:
+    assert rig.ask("get_weight_version") == "default"
+    assert rig.ask("set_weight_version", "7") is None
+    assert "must be a text" in rig.ask("set_weight_version", 7)
+    assert rig.ask("get_weight_version") == "7"
+    rig.versions.clear()
+    rig.add("a")
+    rig.settle()
+    assert rig.versions == {"7"}
+
+
 def test_stats_come_without_outputs_when_an_abort_has_changed_the_load(rig: Rig) -> None:
     rig.add("a", tokens=50)
     rig.advance(4)
@@ -322,7 +336,7 @@ def test_a_second_leave_ends_the_drain(rig: Rig, second: Leave) -> None:
     rig.add("a", tokens=50)
     rig.advance(3)
     assert rig.run(Leave("SIGTERM", drain_s=1e6), second) is second
-    assert rig.finished == {"a": ABORT}
+    assert rig.finished == ({} if second.error else {"a": ABORT})
 
 
 def test_leaving_answers_everybody(rig: Rig) -> None:

@@ -102,6 +102,14 @@ def test_the_error_map_is_the_nineteenth_element() -> None:
     assert Codec().encode(message) == frames("37_output_error_033")[0]
 
 
+def test_a_buffer_can_be_used_again() -> None:
+    codec, buffer = Codec(), bytearray()
+    for tokens in ([1] * 500, [], [2, 3]):
+        message = protocol.EngineCoreOutputs(1, [protocol.EngineCoreOutput("r", tokens)])
+        codec.encode_into(message, buffer)
+        assert bytes(buffer) == codec.encode(message)
+
+
 def test_scheduler_stats_have_the_recorded_keys() -> None:
     recorded = msgspec.msgpack.decode(frames("16_output_first_token_stats")[0])[2]
     ours = msgspec.msgpack.decode(Codec().encode(protocol.SchedulerStats()))
