@@ -150,8 +150,10 @@ def seeds(target: str) -> list[bytes]:
     if target == "http":
         return [
             b"POST /v1/x?a=b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nX-Two:  a b \r\n\r\nhelloGET / HTTP/1.1\r\n\r\n",
-            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
-            b"3;n=1\r\nabc\r\n1a\r\nabcdefghijklmnopqrstuvwxyz\r\n0\r\nt: t\r\n\r\n",
+            (
+                b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+                b"3;n=1\r\nabc\r\n1a\r\nabcdefghijklmnopqrstuvwxyz\r\n0\r\nt: t\r\n\r\n"
+            ),
             b"GET / HTTP/1.0\r\nconnection: keep-alive, upgrade\r\nupgrade: h2c\r\n\r\nCONNECT a:1 HTTP/1.1\r\n\r\n",
         ]
     if target != "msgpack":
