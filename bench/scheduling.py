@@ -24,11 +24,11 @@ os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
 from engine.config import EngineConfig
 from engine.core.core import EngineCore
-from engine.core.messages import Abort, Add, Dead, Input, Leave, Output
+from engine.core.messages import Add, Call, Dead, Input, Leave, Output
 from engine.executor.plan import WorkerInfo
 from engine.executor.uni import UniExecutor
 from engine.kv_cache.manager import KvCacheManager
-from engine.protocol import SamplingParams
+from engine.protocol import SamplingParams, UtilityCall
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Limits, Scheduler
 from engine.structured.compiler import GrammarCompiler
@@ -77,7 +77,12 @@ class Run:
         self.until(lambda: self.counts[name] > 0)
 
     def close(self) -> None:
-        self._commands.put(Abort(list(self.counts)))
+        # Answered when no step is under way any more: the executor is used again.
+        self._commands.put(Call(UtilityCall(0, 1, "pause_scheduler", ["abort", True]), 0))
+        while True:
+            item = self._messages.get(timeout=120)
+            if isinstance(item, Output) and item.message.utility_output is not None:
+                break
         self._commands.put(Leave("done"))
         self._thread.join()
 

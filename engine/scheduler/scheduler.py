@@ -129,12 +129,13 @@ class Scheduler:
 
         Never more than max_num_batched_tokens tokens. `scheduled` lists those that left the queue in this step,
         `preempted` those that went back to it. A plan without steps is not to be run and has no `update`: with no step
-        under way that means that no request is live, or that `admission` holds them back.
+        under way that means that no request is live, or that `admission` holds them back. With one it also means that a
+        request's next token depends on its last one: without it a step would cost that request as much time as one with it.
         """
         plan = StepPlan()
         planned: list[Planned] = []
         self.scheduled, self.preempted = [], []
-        if self.admission is Admission.NOBODY:
+        if self.admission is Admission.NOBODY or any(request.in_step and request.pending for request in self.running):
             return plan
         budget = self.limits.max_num_batched_tokens
         index = 0
@@ -219,7 +220,7 @@ class Scheduler:
 
     def _due(self, request: Request) -> int:
         """How many tokens a running request has to compute next, as far as that can be told now."""
-        if request.pending and (request.in_step or self._full(request)):
+        if request.pending and self._full(request):
             return 0
         return request.length - request.planned
 

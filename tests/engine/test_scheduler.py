@@ -226,17 +226,32 @@ TestEngine.settings = settings(max_examples=150, stateful_step_count=30, deadlin
 def test_the_next_step_is_planned_before_the_last_ones_tokens_are_known() -> None:
     scheduler, worker = Scheduler(Limits(4, 64, 16), KvCacheManager(8, 4)), FakeWorker(4)
     scheduler.add(make_request("a", [1, 2], max_tokens=3))
-    scheduler.add(make_request("tied", [3], max_tokens=3))
+    plans = [scheduler.schedule() for _ in range(3)]
+    assert [[(step.tokens, step.start) for step in plan.steps] for plan in plans] == [
+        [([1, 2], 0)],
+        [([PENDING], 2)],
+        [([PENDING], 3)],
+    ]
+    assert not scheduler.schedule().steps, "its three tokens are on their way"
+    tokens = [outcome.token for plan in plans for outcome in scheduler.update(plan, worker.execute(plan))]
+    assert tokens == expected([1, 2], 3)
+
+
+def test_no_step_is_planned_while_a_token_is_pending_that_the_next_one_depends_on() -> None:
+    """Else that request would miss every other step."""
+    scheduler, worker = Scheduler(Limits(4, 6, 16), KvCacheManager(8, 4)), FakeWorker(4)
+    for name, prompt in (("free", [1]), ("tied", [2, 3, 4, 5, 6, 7, 8])):
+        scheduler.add(make_request(name, prompt, max_tokens=2))
     tied = scheduler.get("tied")
     assert tied is not None
     tied.in_step = True
-    first, second = scheduler.schedule(), scheduler.schedule()
-    assert [(step.request_id, step.tokens, step.start) for step in second.steps] == [("a", [PENDING], 2)]
-    [a, b] = scheduler.update(first, worker.execute(first))
-    third = scheduler.schedule()
-    assert [(step.request_id, step.tokens) for step in third.steps] == [("a", [PENDING]), ("tied", [b.token])]
-    assert not scheduler.schedule().steps, "three tokens of one are on their way, the other's next depends on its last"
-    assert a.token == expected([1, 2], 1)[0]
+    plans = [scheduler.schedule(), scheduler.schedule()]
+    assert [[len(step.tokens) for step in plan.steps] for plan in plans] == [[1, 5], [1, 2]], "chunks of its prompt are free"
+    assert not scheduler.schedule().steps
+    scheduler.update(plans[0], worker.execute(plans[0]))
+    assert not scheduler.schedule().steps
+    [_, outcome] = scheduler.update(plans[1], worker.execute(plans[1]))
+    assert [(step.request_id, step.tokens) for step in scheduler.schedule().steps] == [("tied", [outcome.token])]
 
 
 def test_what_is_computed_beyond_a_stop_is_dropped() -> None:
