@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import zmq
@@ -135,15 +136,16 @@ def _read(queue: Queue, number: int, paced: int, burst: int, pipe: Connection) -
         message = receive()
         latencies.append(time.perf_counter_ns() - int.from_bytes(message[:_STAMP], "little"))
     pipe.send(latencies)
+    spent = time.process_time_ns()
     for _ in range(burst):
         receive()
-    pipe.send(time.perf_counter_ns())
+    pipe.send((time.perf_counter_ns(), time.process_time_ns() - spent))
     pipe.recv()
     os._exit(0)
 
 
-def run_round(kind: str, size: int, readers: int, paced: int, burst: int, pace_s: float) -> tuple[list[float], float]:
-    """Latencies in us of all readers together, and messages/s flat out."""
+def run_round(kind: str, size: int, readers: int, paced: int, burst: int, pace_s: float) -> tuple[list[float], float, float]:
+    """Latencies in us of all readers together; messages/s flat out, and all processes' CPU time in us per message of that."""
     queue = VARIANTS[kind](readers)
     fork = multiprocessing.get_context("fork")
     pipes, processes = [], []
@@ -162,15 +164,16 @@ def run_round(kind: str, size: int, readers: int, paced: int, burst: int, pace_s
         send(time.perf_counter_ns().to_bytes(_STAMP, "little") + rest)
     latencies = [value / 1000 for pipe in pipes for value in pipe.recv()[WARM_UP:]]
     message = bytes(size)
-    begin = time.perf_counter_ns()
+    begin, spent = time.perf_counter_ns(), time.process_time_ns()
     for _ in range(burst):
         send(message)
-    end = max(pipe.recv() for pipe in pipes)
+    ends, spent_reading = zip(*(pipe.recv() for pipe in pipes), strict=True)
+    cpu_ns = time.process_time_ns() - spent + sum(spent_reading)
     for pipe, process in zip(pipes, processes, strict=True):
         pipe.send("leave")
         process.join()
     queue.close()
-    return latencies, burst / (end - begin) * 1e9
+    return latencies, burst / (max(ends) - begin) * 1e9, cpu_ns / 1000 / burst
 
 
 def main(argv: list[str]) -> int:
@@ -184,24 +187,26 @@ def main(argv: list[str]) -> int:
     ap.add_argument("--json", type=Path, metavar="FILE")
     args = ap.parse_args(argv)
     results = []
-    print(f"{'queue':<10} {'bytes':>6} {'readers':>7} {'p50 us':>8} {'p99 us':>8} {'messages/s':>11} {'MB/s':>8}")
+    print(f"{'queue':<10} {'bytes':>6} {'readers':>7} {'p50 us':>8} {'p99 us':>8} {'messages/s':>11} {'MB/s':>8} {'CPU us':>8}")
     for size in map(int, args.sizes.split(",")):
         for readers in map(int, args.readers.split(",")):
             samples: dict[str, list[float]] = {kind: [] for kind in VARIANTS}
             rates: dict[str, list[float]] = {kind: [] for kind in VARIANTS}
+            costs: dict[str, list[float]] = {kind: [] for kind in VARIANTS}
             for _ in range(args.rounds):
                 for kind in VARIANTS:
-                    latencies, rate = run_round(kind, size, readers, args.paced, args.burst, args.pace_us / 1e6)
+                    latencies, rate, cost = run_round(kind, size, readers, args.paced, args.burst, args.pace_us / 1e6)
                     samples[kind] += latencies
                     rates[kind].append(rate)
+                    costs[kind].append(cost)
             for kind in VARIANTS:
                 ordered = sorted(samples[kind])
                 p50, p99 = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
-                rate = sorted(rates[kind])[len(rates[kind]) // 2]
-                figures = f"{p50:>8.1f} {p99:>8.1f} {rate:>11,.0f} {rate * size / 1e6:>8,.0f}"
+                rate, cost = median(rates[kind]), median(costs[kind])
+                figures = f"{p50:>8.1f} {p99:>8.1f} {rate:>11,.0f} {rate * size / 1e6:>8,.0f} {cost:>8.2f}"
                 print(f"{kind:<10} {size:>6} {readers:>7} {figures}", flush=True)
                 result = {"queue": kind, "bytes": size, "readers": readers, "p50_us": p50, "p99_us": p99}
-                results.append({**result, "messages_per_s": rate, "messages_per_s_by_round": rates[kind]})
+                results.append({**result, "messages_per_s": rate, "cpu_us_per_message": cost, "rates": rates[kind]})
     if args.json:
         record = {"machine": machine(), "arguments": argv, "results": results}
         args.json.write_text(json.dumps(record, indent=1) + "\n")

@@ -138,10 +138,12 @@ class RingWriter:
         halves[COUNTER] = (halves[COUNTER] + 1) % _HALF
         # Either this sees that a reader goes to sleep, or that one sees the message.
         self._futex.fence()
-        for place in self._asleep:
-            if halves[place]:
-                self._futex.wake(self._wait_address)
-                break
+        asleep = [place for place in self._asleep if halves[place]]
+        if asleep:
+            # First taken back, then woken, once for each sleep: who sleeps again by then is woken for nothing, not left asleep.
+            for place in asleep:
+                halves[place] = 0
+            self._futex.wake(self._wait_address)
 
     def _await_space(self, needed: int, deadline: float | None) -> None:
         pause, longest = SLEEP_S
@@ -197,6 +199,7 @@ class RingReader:
         self._max_message = max_message
         self._read = 0
         self._number = 0
+        self._read_place = read_place(reader)
         self._partial: bytearray | None = None
         self._have = 0
         self._reason: str | None = None
@@ -223,28 +226,29 @@ class RingReader:
         only after all complete messages; RingCorruptError; TimeoutError after `timeout_s`, nothing is lost by that.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        memory = self._segment.memory
         if self._partial is None:
-            kind, piece = self._take(deadline)
+            kind, start, size = self._take(deadline)
             if kind == _WHOLE:
-                whole = bytes(piece)
-                self._release(piece)
+                whole: bytes = memory[start : start + size]
+                self._release(size)
                 return whole
-            if kind != _BEGIN or len(piece) != _TOTAL.size:
+            if kind != _BEGIN or size != _TOTAL.size:
                 raise RingCorruptError(f"record {self._number - 1} begins a message, its kind is {kind}")
-            total: int = _TOTAL.unpack(piece)[0]
+            total: int = _TOTAL.unpack_from(memory, start)[0]
             if total > self._max_message:
                 raise RingCorruptError(f"record {self._number - 1} announces {total} bytes")
-            self._release(piece)
+            self._release(size)
             self._partial, self._have = bytearray(total), 0
         message = self._partial
         while self._have < len(message):
-            kind, piece = self._take(deadline)
-            end = self._have + len(piece)
+            kind, start, size = self._take(deadline)
+            end = self._have + size
             if kind != _MORE or not self._have < end <= len(message):
                 raise RingCorruptError(f"record {self._number - 1} does not go on with its message")
-            message[self._have : end] = piece
+            message[self._have : end] = self._segment.view[start : start + size]
             self._have = end
-            self._release(piece)
+            self._release(size)
         self._partial = None
         return message
 
@@ -261,18 +265,18 @@ class RingReader:
             self._segment.halves[closed_place(self._reader)] = 1
             self._segment.close()
 
-    def _release(self, piece: memoryview) -> None:
-        """Give the record back to the writer."""
-        self._read += _padded(len(piece))
-        piece.release()
+    def _release(self, size: int) -> None:
+        """Give a record with a piece of `size` back to the writer."""
+        self._read += _padded(size)
         if not self._ordered:
             self._futex.order()
-        self._segment.words[read_place(self._reader)] = self._read
+        self._segment.words[self._read_place] = self._read
 
-    def _take(self, deadline: float | None) -> tuple[int, memoryview]:
-        """Kind and piece of the next record, waiting for it; to be released."""
+    def _take(self, deadline: float | None) -> tuple[int, int, int]:
+        """Kind, place in memory and length of the next piece, waiting for it; to be released."""
+        words = self._segment.words
         while True:
-            available = self._segment.words[WRITTEN] - self._read
+            available = words[WRITTEN] - self._read
             if available == 0:
                 self._await(deadline)
                 continue
@@ -292,8 +296,7 @@ class RingReader:
                 self._read += room
                 continue
             self._number = (number + 1) % _HALF
-            start = DATA + place + _HEADER.size
-            return kind, self._segment.view[start : start + size]
+            return kind, DATA + place + _HEADER.size, size
 
     def _await(self, deadline: float | None) -> None:
         """Wait until there may be something."""
@@ -304,9 +307,10 @@ class RingReader:
                     return
             os.sched_yield()
         halves = self._segment.halves
-        halves[asleep_place(self._reader)] = 1
+        place = asleep_place(self._reader)
         try:
             while words[WRITTEN] == read:
+                halves[place] = 1
                 seen = halves[COUNTER]
                 self._futex.fence()
                 if words[WRITTEN] != read:
@@ -315,7 +319,7 @@ class RingReader:
                 wait_s = CHECK_S if deadline is None else min(CHECK_S, max(0.0, deadline - time.monotonic()))
                 self._futex.wait(self._wait_address, seen, wait_s)
         finally:
-            halves[asleep_place(self._reader)] = 0
+            halves[place] = 0
 
     def _check_waiting(self, deadline: float | None) -> None:
         """Raise what ends a wait, if nothing has come in the meantime: the writer may have written before it left."""

@@ -5,15 +5,14 @@ Header, in lines of 64 bytes, little-endian:
 ====  ======================================================================================
 0     magic (8), version u32, readers u32, capacity u64, name of the run (24)
 1     u64 bytes written so far; u32 counter of writes, on which readers wait; u32 closed
-2..   one per reader: u64 bytes read so far; u32 pid, 0 before it is there; u32 closed; u32 asleep
+2..   one per reader: u64 bytes read so far; u32 pid, 0 before it is there; u32 closed; u32 asleep (the writer clears it)
 ====  ======================================================================================
 
-The data begins at the next page. One field has one writer.
+The data begins at the next page. One field has one writer, `asleep` apart.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import fcntl
 import mmap
@@ -99,9 +98,7 @@ class Segment:
             return
         for view in (self.halves, self.words, self.view):
             view.release()
-        # An error's traceback may hold a piece of it: then it is unmapped with that.
-        with contextlib.suppress(BufferError):
-            self.memory.close()
+        self.memory.close()
         os.close(self.fd)
         self.fd = -1
 
