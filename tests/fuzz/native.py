@@ -6,6 +6,7 @@ Invariants:
   detokenizer  for any ids and steps the joined deltas equal the tokenizer's decode, and only ever grow towards it
   stops        any stop strings, text and cuts: the hit is the one that completes first, held text can still match
   escape       any text: equal to the standard library
+  engine       any message of an engine is taken or an EngineMessageError; its requests end, nothing is counted twice
   http         any bytes, in any packets, are the same requests, or no HTTP; the parser takes no more than it was given
 
 With `atheris` installed, `--atheris` lets libFuzzer choose the bytes (for coverage, build the extensions with
@@ -14,6 +15,7 @@ input and ends with status 1.
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import random
@@ -22,6 +24,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -32,11 +35,14 @@ from fastfront._speedups.http_message import parse_requests
 from fastfront._speedups.json_escape import escape
 from fastfront._speedups.msgpack import DecodeError, packb, skip, unpackb
 from fastfront._speedups.msgpack_probe import read_one
+from fastfront._speedups.pump import EngineMessageError
 from fastfront._speedups.stop_matcher import StopMatcher
 from fastfront._speedups.vocabulary import Vocabulary
 from tests.native.edge import PageEdge
+from tests.native.pumping import Client, Rig
 from tests.native.tiny import NATIVE, SLOW
 
+WIRE_ID = b"cmpl-x-" + b"0" * 16  # in inputs, for the id of the request that is there
 READERS = ("array", "map", "str", "bin", "ext", "int", "float", "bool", "nil")
 
 
@@ -125,6 +131,30 @@ def escaping(data: bytes) -> None:
     assert escape(text) == json.dumps(text, ensure_ascii=False)[1:-1].encode()
 
 
+@cache
+def rig() -> Rig:
+    return Rig(Vocabulary.from_tokenizer(NATIVE["byte-level"][1]()), engines=2, local_engines=1)
+
+
+def engine(data: bytes) -> None:
+    pump = rig().pump
+    client = Client()
+    call, (request,) = rig().start(client, stream=True, logprobs=1)
+    tokens, ended = pump.tokens, sum(sum(pump.counters.read(k)["requests"]) for k in range(2))
+    with contextlib.suppress(EngineMessageError):
+        pump.feed(edge().place(data.replace(WIRE_ID, request.encode())))
+    if not call.ended:
+        pump.cancel(call)
+    assert pump.live == 0
+    assert pump.prefill_tokens == 0
+    assert pump.tokens - tokens <= len(data)
+    assert sum(sum(pump.counters.read(k)["requests"]) for k in range(2)) == ended + 1
+    assert client.status in (None, 200, 500, 501, 502, 503)
+    pump.take_aborts()
+    pump.finished_engines.clear()
+    assert pump.errors == []
+
+
 def http(data: bytes) -> None:
     requests, end = parse_requests([bytes(data)])
     cut = len(data) // 3
@@ -141,8 +171,35 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "detokenizer": detokenizer,
     "stops": stops,
     "escape": escaping,
+    "engine": engine,
     "http": http,
 }
+
+
+def engine_messages() -> list[Any]:
+    """With everything that an output and a message can have."""
+    request = WIRE_ID.decode()
+    events = [{"type": 1, "timestamp": 1.5}, {"type": 2, "timestamp": 2.5}, {"type": 3, "timestamp": 2.5}]
+    prefill = {"num_prompt_tokens": 3, "num_computed_tokens": 1, "num_cached_tokens": 2, "num_local_cached_tokens": 1,
+               "num_external_cached_tokens": 1}  # fmt: skip
+    arrays = [["<i4", [1, 2], bytes(8)], ["<f4", [1, 2], bytes(8)], ["<i8", [1], bytes(8)], None]
+    rest = [None, 0, None, None, None, None]
+    first = [request, [104, 105], arrays, None, None, None, None, events, None, None, None, prefill, *rest]
+    last = [request, [104], None, None, None, 0, 104, None, None, None, None, None, *rest]
+    failed = [request, [], None, None, None, 3, None, *[None] * 11, {"code": "validation_error", "message": "m"}]
+    cache = {"reset": True, "requests": 1, "queries": 3, "hits": 1, "hits_by_source": {"device": 1}}
+    drafts = {"num_drafts": 1, "num_draft_tokens": 3, "num_accepted_tokens": 2, "num_accepted_tokens_per_pos": [1, 1, 0]}
+    stats = {"num_running_reqs": 1, "num_waiting_reqs": 2, "num_skipped_waiting_reqs": 0, "kv_cache_usage": 0.5,
+             "prefix_cache_stats": cache, "connector_prefix_cache_stats": cache, "spec_decoding_stats": drafts,
+             "running_lora_adapters": {"a": 1}, "perf_stats": None}  # fmt: skip
+    return [
+        [0, [first], stats, 3.5, None, None, None, None, "default"],
+        [1, [first, last], None, 3.5, None, [request], None, None, "default"],
+        [0, [last], None, 0.0],
+        [0, [failed], stats, 3.5],
+        [0, [], stats],
+        [0, [], None, 1.5, [7, None, [None, True]]],
+    ]
 
 
 def seeds(target: str) -> list[bytes]:
@@ -158,6 +215,8 @@ def seeds(target: str) -> list[bytes]:
         ]
     if target != "msgpack":
         return [b"", bytes(range(256)), b"\x02abab\xffab\xffaabab", '"é\\\n👋'.encode()]
+    if target == "engine":
+        return [packb(message) for message in engine_messages()]
     vectors = Path(__file__).parents[1] / "vectors"
     records = [json.loads(path.read_text()) for path in sorted(vectors.glob("*.json"))]
     return [bytes.fromhex(frame) for record in records for frame in record.get("frames", [])]

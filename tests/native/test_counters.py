@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -276,3 +277,35 @@ def test_bounds_of_ones_own() -> None:
             Counters(1, {"request_tokens": wrong})  # type: ignore[dict-item]
     with pytest.raises(KeyError):
         Counters(1, {"x": [1]})
+
+
+def test_others_read_while_the_lane_counts(qwen3: Model) -> None:
+    """Every number only grows, and nothing is lost."""
+    rig = Rig(qwen3.vocabulary, engines=2)
+    start, stop = threading.Barrier(4), threading.Event()
+    failures: list[str] = []
+
+    def read() -> None:
+        start.wait()
+        tokens, count = 0, 0
+        while not stop.is_set():
+            now = rig.pump.counters.read(1)["tokens"]
+            seen = sum(rig.pump.counters.histograms(1)["vllm:inter_token_latency_seconds"][1])
+            if now < tokens or seen < count:
+                failures.append(f"{tokens} {now} {count} {seen}")
+            tokens, count = now, seen
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    requests = [rig.start(Client(), stream=True, engines=[1])[1][0] for _ in range(20)]
+    start.wait()
+    for k in range(300):
+        rig.message(*[output(request, TOKEN) for request in requests], engine=1, stats=stats(), at=float(k + 1))
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert failures == []
+    assert rig.pump.counters.read(1)["tokens"] == 6000
+    assert observed(rig, "inter_token_latency_seconds", 1) == (20 * 299, 20 * 299.0)
+    assert rig.pump.counters.read(1)["queries"] == 300 * 7
