@@ -30,7 +30,7 @@ class Setting:
     folder: Path
     step_ms: float = 10.0
     vocab: int = 30_000
-    ready_timeout_s: float = 180.0
+    ready_timeout_s: float = 300.0
 
 
 @dataclass
