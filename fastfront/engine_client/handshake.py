@@ -14,6 +14,7 @@ from fastfront.engine_client.addresses import Addresses
 from fastfront.errors import EngineError
 
 POLL_MS = 200
+HEARTBEAT_MS, SILENCE_MS = 5_000, 30_000  # the socket library asks and answers, however busy an engine is
 READY_INTS = ("max_model_len", "num_gpu_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens")
 
 
@@ -56,6 +57,9 @@ def bind(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> tu
     socket.setsockopt(zmq.LINGER, 0)
     if "[" in address:
         socket.setsockopt(zmq.IPV6, 1)
+    if address.startswith("tcp:"):  # a machine that is gone closes no connection
+        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
     if kind == zmq.ROUTER:
         socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
