@@ -31,3 +31,5 @@ class EngineConfig:
     reasoning_end: tuple[str, ...] = ()
     tensor_parallel_size: int = 1
     executor: Literal["auto", "uni", "mp"] = "auto"
+    enforce_eager: bool = False
+    gpu_memory_utilization: float = 0.9

@@ -123,6 +123,7 @@ class ServeConfig:
     num_gpu_blocks_override: int | None = None
     tensor_parallel_size: int = 1
     kv_cache_memory: str | None = None          # a size such as 2G
+    gpu_memory_utilization: float | None = None
     enable_prefix_caching: bool | None = None   # None: as the engine does by itself
     async_scheduling: bool | None = None        # the same
     scheduling_policy: str | None = None

@@ -40,6 +40,10 @@ def parse(argv: list[str]) -> CoreOptions:
     ap.add_argument("--block-size", type=_positive, default=16, metavar="N", help="tokens per KV block")
     ap.add_argument("--num-gpu-blocks-override", type=_positive, dest="num_blocks", metavar="N", help="KV blocks")
     ap.add_argument("--kv-cache-memory", type=_size, dest="kv_cache_bytes", metavar="BYTES", help="e.g. 2G")
+    ap.add_argument(
+        "--gpu-memory-utilization", type=_share, default=0.9, metavar="X", help="a GPU's share for weights, a step and KV blocks"
+    )
+    ap.add_argument("--enforce-eager", action="store_true", help="record no decode steps as CUDA graphs")
     ap.add_argument("--dtype", choices=("auto", "bfloat16", "float16", "float32"), default="auto")
     ap.add_argument("--device", default="auto", help="auto, cpu or cuda[:N]")
     ap.add_argument(
@@ -107,6 +111,13 @@ def _seconds(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
     return value
 
 

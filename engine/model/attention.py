@@ -6,6 +6,7 @@ paged cache and attends to each sequence's own. What it needs beyond its argumen
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,18 +18,22 @@ from engine.model.blocked import BlockedCache
 from engine.model.cache import LayerShape, PagedCache
 from engine.model.errors import ModelError
 from engine.model.groups import DecodeGroup, PrefillPart
+from engine.model.pieces import PieceTensors
 
 NAME = "fastfront_paged"
+Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, PieceTensors, float, int, float], torch.Tensor]
 _ATTRIBUTE = "fastfront_attention"
 
 
 class PagedAttention:
     """Attention of one model; each of its attention modules points here. Used by the worker's thread.
 
-    Until `cache` is set it only records the layers' shapes (`shapes`, by layer index) and computes nothing.
+    Until `cache` is set it only records the layers' shapes (`shapes`, by layer index) and computes nothing. With `kernel` (as
+    `triton_attention.attend`) everything goes through that, else through torch's attention.
     """
 
     def __init__(self) -> None:
+        self.kernel: Kernel | None = None
         self.shapes: dict[int, LayerShape] = {}
         self.cache: PagedCache | BlockedCache | None = None
         self.batch: FlatBatch | None = None
@@ -59,8 +64,14 @@ class PagedAttention:
             scale = query.shape[3] ** -0.5 if scaling is None else scaling
             return self.cache.attend(layer, batch, query, key, value, scale, window, softcap or 0.0)
         keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)
-        cache, groups = self.cache, batch.groups()
+        cache = self.cache
         cache.store(layer, batch.slots, keys, values)
+        if self.kernel is not None:
+            scale = query.shape[3] ** -0.5 if scaling is None else scaling
+            flat = query[0] if query.stride(3) == 1 else query[0].contiguous()
+            keys, values = cache.keys[layer], cache.values[layer]
+            return self.kernel(flat, keys, values, batch.on_device(), scale, window, softcap or 0.0)[None]
+        groups = batch.groups()
         parts = []
         for part in groups.prefills:
             parts.append((part.first, self._prefill(cache, layer, part, query, key, value, scaling, window, softcap)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,34 +11,67 @@ import torch
 
 from engine.executor.plan import SequenceStep, StepPlan
 from engine.model.groups import Groups, group
+from engine.model.pieces import PieceTensors
 
 Ints = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True)
 class FlatBatch:
-    """Inputs of one forward pass over `tokens` [n]; `order` are the plan's steps in the order of their rows.
+    """Inputs of one forward pass over n tokens; `order` are the plan's steps in the order of their rows.
 
-    `slots` [n] are places in the cache: block * block_size + offset. `pieces` [sequences, 4] has for each sequence its first
-    row, its number of rows, the position of the first and where in `tables` its block numbers begin: those that its tokens
-    up to the last one reach.
+    `flat` [3, n] has tokens, positions and slots, which are places in the cache: block * block_size + offset. `pieces`
+    [sequences, 4] has for each sequence its first row, its number of rows, the position of the first and where in `tables` its
+    block numbers begin: those that its tokens up to the last one reach.
     """
 
-    tokens: torch.Tensor
-    positions: torch.Tensor
-    slots: torch.Tensor
+    flat: torch.Tensor
     order: list[SequenceStep]
     last_rows: list[int]
     pieces: Ints
     tables: Ints
     block_size: int
+    piece_tensors: PieceTensors | None = None
     _groups: Groups | None = None
+
+    @property
+    def tokens(self) -> torch.Tensor:
+        """[n] int64."""
+        return self.flat[0]
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """[n] int64."""
+        return self.flat[1]
+
+    @property
+    def slots(self) -> torch.Tensor:
+        """[n] int64."""
+        return self.flat[2]
+
+    def on_device(self) -> PieceTensors:
+        """Pieces and tables where the tokens are, made when first asked for."""
+        if self.piece_tensors is None:
+            starts = self.pieces[:, 3]
+            lengths = np.diff(np.append(starts, len(self.tables)))
+            tables = np.zeros((len(starts), int(lengths.max(initial=1))), dtype=np.int32)
+            tables[np.arange(tables.shape[1]) < lengths[:, None]] = self.tables
+            device = self.flat.device
+            most = int(self.pieces[:, 1].max(initial=1))
+            self.piece_tensors = PieceTensors(to_device(self.pieces, device), to_device(tables, device), most)
+        return self.piece_tensors
 
     def groups(self) -> Groups:
         """The batch cut into calls of torch's attention, made when first asked for."""
         if self._groups is None:
-            self._groups = group(self.order, self.block_size, self.tokens.device)
+            self._groups = group(self.order, self.block_size, self.flat.device)
         return self._groups
+
+
+def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """`array` on `device`; to a GPU it is copied from pinned memory while the host goes on."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def flatten(plan: StepPlan, block_size: int, device: torch.device) -> FlatBatch:
@@ -59,11 +93,8 @@ def flatten(plan: StepPlan, block_size: int, device: torch.device) -> FlatBatch:
         positions += places
         slots += [step.blocks[place // block_size] * block_size + place % block_size for place in places]
         last_rows.append(len(tokens) - 1)
-    flat = torch.from_numpy(np.array([tokens, positions, slots], dtype=np.int64)).to(device)
     return FlatBatch(
-        flat[0],
-        flat[1],
-        flat[2],
+        to_device(np.array([tokens, positions, slots], dtype=np.int64), device),
         order,
         last_rows,
         np.array(pieces, dtype=np.int32),

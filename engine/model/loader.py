@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from engine.model.attention import NAME, PagedAttention, register
+from engine.model.attention import NAME, Kernel, PagedAttention, register
 from engine.model.blocked import MOST_VALUE_DIM
 from engine.model.cache import LayerShape
 from engine.model.cpu import fuse_norms, speed_up, use_kernels
@@ -113,6 +113,7 @@ def load(
     attention.attach(model)
     shapes = probe(model, attention, device)
     if device.type != "cpu":
+        attention.kernel = _gpu_kernel(say)
         return Loaded(model, attention, shapes, parameters)
     if kernels is None or dtype not in KINDS or max(shape.value_dim for shape in shapes) > MOST_VALUE_DIM:
         speed_up(model, packing_bytes)
@@ -123,6 +124,17 @@ def load(
         use_kernels(model, kernels, arena)
         fuse_norms(model)
     return Loaded(model, attention, shapes, parameters, kernels, fast)
+
+
+def _gpu_kernel(say: Callable[[str], None] | None) -> Kernel | None:
+    """Triton's attention; None, and a line that says so, where there is no Triton."""
+    try:
+        from engine.model.triton_attention import attend  # noqa: PLC0415 - builds of torch for CPUs come without Triton
+    except ImportError as error:
+        if say is not None:
+            say(f"attention by torch's operations, slower: {error}")
+        return None
+    return attend
 
 
 def probe(model: Any, attention: PagedAttention, device: torch.device) -> list[LayerShape]:

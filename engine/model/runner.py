@@ -10,6 +10,7 @@ from engine.executor.plan import PENDING, Logprobs, StepPlan, StepResult
 from engine.executor.processes import OUTPUT_RANK
 from engine.model.attention import PagedAttention
 from engine.model.batch import FlatBatch, flatten
+from engine.model.graphs import DecodeGraphs, Recorder
 from engine.model.lean import LeanModel
 from engine.model.loader import takes
 from engine.model.split import Splitter
@@ -50,6 +51,7 @@ class ModelRunner:
         self._splitter = splitter
         self._states, self._prompt_parts = sequences or Sequences({}, {})
         self._lean = lean
+        self._graphs: DecodeGraphs | None = None
         self._picks_rows = takes(model.forward, "logits_to_keep")
 
     def hand_over(self) -> Sequences:
@@ -105,8 +107,25 @@ class ModelRunner:
                 state.append(token)
                 result.tokens[request_id] = token
 
+    @torch.inference_mode()
+    def record(self, sizes: list[int], table_width: int, recorder: Recorder) -> None:
+        """Record decode steps of these numbers of sequences; needs attention by a kernel."""
+        assert self._attention.kernel is not None
+        self._graphs = DecodeGraphs(self._all_logits, sizes, table_width, self._block_size, self._device, recorder)
+
+    def _all_logits(self, batch: FlatBatch) -> torch.Tensor:
+        self._attention.batch = batch
+        output = self._model(
+            input_ids=batch.tokens[None], position_ids=batch.positions[None], use_cache=False, return_dict=True
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
     def _forward(self, batch: FlatBatch, rows: list[int]) -> torch.Tensor:
         """Logits [rows, vocab]."""
+        recorded = None if self._graphs is None else self._graphs.run(batch)
+        if recorded is not None:
+            return recorded if rows == batch.last_rows else recorded[rows or [0]]
         keep = torch.tensor(rows or [len(batch.tokens) - 1], dtype=torch.long, device=self._device)
         if self._lean is not None:
             return self._lean(batch, keep)
@@ -155,6 +174,16 @@ class ModelRunner:
             if parts:
                 columns = zip(*parts, strict=True)
                 result.prompt_logprobs[request_id] = Logprobs(*(_join(column) for column in columns))
+
+
+@torch.inference_mode()
+def largest_step(model: Any, device: torch.device, tokens: int, samples: int) -> None:
+    """Compute `tokens` tokens and logits of `samples` of them, as the largest step does, before the model has a cache."""
+    ids = torch.zeros(1, tokens, dtype=torch.long, device=device)
+    more = {"logits_to_keep": samples} if takes(model.forward, "logits_to_keep") else {}
+    output = model(input_ids=ids, position_ids=ids, use_cache=False, return_dict=True, **more)
+    # The sampler works on float32.
+    torch.softmax(output.logits[0, -samples:].float(), dim=-1)
 
 
 def _join(arrays: tuple[Any, ...]) -> Any:

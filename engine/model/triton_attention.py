@@ -6,24 +6,14 @@ in tensors, so that a launch can be recorded into a CUDA graph.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
 
+from engine.model.pieces import PieceTensors
+
 MOST_ROWS = 64
 KEYS = 32
-
-
-class PieceTensors(NamedTuple):
-    """A step on the device: `pieces` [sequences, 4] int32 as in FlatBatch (the last column is not used), `tables` [sequences,
-    width] int32 block numbers. `most` is at least the largest number of new tokens of a sequence.
-    """
-
-    pieces: torch.Tensor
-    tables: torch.Tensor
-    most: int
 
 
 def attend(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,9 @@ from engine.model import loader
 from engine.model.blocked import BlockedCache
 from engine.model.cache import PagedCache, bytes_per_token
 from engine.model.errors import ModelError
-from engine.model.runner import ModelRunner, Sequences
+from engine.model.graphs import CudaRecorder, graph_sizes
+from engine.model.memory import Usage, cache_budget
+from engine.model.runner import ModelRunner, Sequences, largest_step
 from engine.model.split import Splitter
 from engine.native.library import Kernels, KernelsError, load_kernels
 from engine.worker.group import TensorGroup
@@ -25,8 +28,6 @@ from engine.worker.group import TensorGroup
 GIB = 1 << 30
 CPU_CACHE_BYTES = 4 * GIB
 """Default size of the KV cache on a CPU: reserved, not touched; at most a quarter of the free memory."""
-GPU_SHARE = 0.8
-"""Default share of the free GPU memory for the KV cache."""
 PACKING_SHARE = 4
 """One part in that many of the free memory may go into weights in a faster layout."""
 DEFAULT_MODEL_LEN = 2048
@@ -52,6 +53,7 @@ class Worker:
         self._make_cache: Callable[[], PagedCache | BlockedCache] | None = None
         self._load_weights: Callable[[], loader.Loaded] | None = None
         self._sequences = Sequences({}, {})
+        self._table_width = 0
         self._group: TensorGroup | None = None
         self._splitter: Splitter | None = None
 
@@ -76,7 +78,10 @@ class Worker:
         model, shapes = loaded.model, loaded.shapes
         self._say(f"{type(model).__name__}: {loaded.parameters / 1e6:.1f} M parameters, {len(shapes)} layers")
         block_bytes = bytes_per_token(shapes, dtype) * config.block_size
-        num_blocks: int = config.num_blocks or self._budget(device, ranks) // block_bytes
+        batched = config.max_num_batched_tokens or max(
+            CPU_BATCHED_TOKENS if device.type == "cpu" else GPU_BATCHED_TOKENS, config.max_num_seqs
+        )
+        num_blocks: int = config.num_blocks or self._budget(loaded, device, ranks, batched) // block_bytes
         if self._group is not None:
             num_blocks = self._group.least(num_blocks)
         needed = -(-max_len // config.block_size)
@@ -97,12 +102,12 @@ class Worker:
         self._cache = self._make_cache()
         self._say(f"KV cache: {num_blocks} blocks of {config.block_size} tokens, {num_blocks * block_bytes / GIB:.2f} GiB")
         self._device = device
+        self._table_width = -(-max_len // config.block_size)
         self._assemble()
-        budget = CPU_BATCHED_TOKENS if device.type == "cpu" else GPU_BATCHED_TOKENS
         return WorkerInfo(
             vocab_size=model.get_input_embeddings().weight.shape[0],
             max_model_len=max_len,
-            max_num_batched_tokens=config.max_num_batched_tokens or max(budget, config.max_num_seqs),
+            max_num_batched_tokens=batched,
             num_blocks=num_blocks,
             block_size=config.block_size,
             dtype=_name(dtype),
@@ -156,6 +161,20 @@ class Worker:
             loaded.lean.bind(self._cache)
         if self._runner is None:
             self._runner = ModelRunner(loaded.model, loaded.attention, self._device, self._sequences, loaded.lean, self._splitter)
+            self._record(self._runner, loaded)
+
+    def _record(self, runner: ModelRunner, loaded: loader.Loaded) -> None:
+        """Record decode steps on a GPU, where that is possible."""
+        if self._device.type != "cuda" or self._config.enforce_eager or loaded.attention.kernel is None or self._splitter:
+            return
+        sizes = graph_sizes(self._config.max_num_seqs)
+        began = time.monotonic()
+        try:
+            runner.record(sizes, self._table_width, CudaRecorder())
+        except RuntimeError as error:
+            self._say(f"decode steps cannot be recorded, slower: {error}")
+            return
+        self._say(f"decode steps of up to {sizes[-1]} sequences recorded in {time.monotonic() - began:.1f} s")
 
     def _read_weights(self, dtype: torch.dtype, device: torch.device, kernels: Kernels | None) -> loader.Loaded:
         """The model, or this rank's part of it."""
@@ -190,13 +209,20 @@ class Worker:
             raise ModelError(f"--max-model-len {wanted} is more than the {positions} positions the model is made for")
         return wanted or positions or DEFAULT_MODEL_LEN
 
-    def _budget(self, device: torch.device, ranks: int) -> int:
-        """Bytes for one rank's part of the KV cache."""
+    def _budget(self, loaded: loader.Loaded, device: torch.device, ranks: int, batched: int) -> int:
+        """Bytes for one rank's part of the KV cache; a GPU's are what a step of `batched` tokens leaves."""
         if self._config.kv_cache_bytes is not None:
             return self._config.kv_cache_bytes // ranks
         if device.type == "cpu":
             return min(CPU_CACHE_BYTES, available_memory() // 4) // ranks
-        return int(torch.cuda.mem_get_info(device)[0] * GPU_SHARE)
+        torch.cuda.reset_peak_memory_stats(device)
+        largest_step(loaded.model, device, batched, min(batched, self._config.max_num_seqs))
+        torch.cuda.synchronize(device)
+        peak = torch.cuda.max_memory_allocated(device)
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info(device)
+        usage = Usage(total, free, torch.cuda.memory_reserved(device), peak)
+        return cache_budget(usage, self._config.gpu_memory_utilization)
 
 
 def available_memory() -> int:

@@ -101,6 +101,8 @@ def _engines(parser: ArgumentParser) -> None:
     group.add_argument("--tensor-parallel-size", "-tp", type=whole(1), default=1, metavar="N",
                        help="workers of an engine (1)")  # fmt: skip
     _flag(group, "kv-cache-memory-bytes", "size of an engine's KV cache: 1000000000, 512M, 2G", metavar="N")
+    _flag(group, "gpu-memory-utilization", "share of a GPU's memory for weights, a step and the KV cache (0.9)",
+          type=decimal(0.01, 1.0), metavar="X")  # fmt: skip
     group.add_argument("--enable-prefix-caching", action=BooleanOptionalAction,
                        help="engines share the KV of equal beginnings of prompts (on)")  # fmt: skip
     group.add_argument("--async-scheduling", action=BooleanOptionalAction,

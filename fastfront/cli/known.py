@@ -124,7 +124,6 @@ _DROPPED: Mapping[str, Known] = {
 }
 
 _REFUSED: Mapping[str, Known] = {
-    "gpu-memory-utilization": Known("give the KV cache's size with --kv-cache-memory-bytes or --num-gpu-blocks-override"),
     "enable-ssl-refresh": Known("restart the server for a new certificate", switch=True),
     "ssl-ca-certs": Known(_TLS),
     "ssl-cert-reqs": Known(_TLS, neutral=("0",)),

@@ -140,6 +140,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         num_gpu_blocks_override=args.num_gpu_blocks_override,
         tensor_parallel_size=args.tensor_parallel_size,
         kv_cache_memory=args.kv_cache_memory_bytes,
+        gpu_memory_utilization=args.gpu_memory_utilization,
         enable_prefix_caching=args.enable_prefix_caching,
         async_scheduling=args.async_scheduling,
         scheduling_policy=args.scheduling_policy,

@@ -98,6 +98,7 @@ def _options(config: ServeConfig, more: Mapping[str, object | None]) -> list[str
         "--num-gpu-blocks-override": config.num_gpu_blocks_override,
         "--dtype": config.dtype if config.dtype != "auto" else None,
         "--tensor-parallel-size": config.tensor_parallel_size if config.tensor_parallel_size > 1 else None,
+        "--gpu-memory-utilization": config.gpu_memory_utilization,
         "--scheduling-policy": config.scheduling_policy,
         "--seed": config.seed,
         **more,

@@ -7,6 +7,7 @@ import torch
 
 from engine.model import triton_attention as kernel
 from engine.model.cache import LayerShape, PagedCache
+from engine.model.pieces import PieceTensors
 from tests.engine.test_kernels import attention
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -40,7 +41,7 @@ def test_attention(dtype: torch.dtype, block_size: int, window: int, softcap: fl
             first += count
         # A sequence of no tokens, as in a recorded step that is larger than needed.
         pieces.append([0, 0, 0, 0])
-        step = kernel.PieceTensors(torch.tensor(pieces, dtype=torch.int32), tables, max(count for count, _ in sizes))
+        step = PieceTensors(torch.tensor(pieces, dtype=torch.int32), tables, max(count for count, _ in sizes))
         got = kernel.attend(query, cache.keys[0], cache.values[0], step, 0.3, window, softcap)
         tolerance = 1e-5 if dtype == torch.float32 else 1e-2
         torch.testing.assert_close(got.float(), torch.cat(wanted), rtol=tolerance, atol=tolerance)

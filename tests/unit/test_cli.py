@@ -79,6 +79,7 @@ FLAGS: list[tuple[list[str], str, Any]] = [
     (["--uds", "/tmp/x.sock"], "uds", "/tmp/x.sock"),
     (["--engine-args", "--a 1 --b '2 3'"], "engine_args", ("--a", "1", "--b", "2 3")),
     (["--kv-cache-memory-bytes", "2G"], "kv_cache_memory", "2G"),
+    (["--gpu-memory-utilization", "0.85"], "gpu_memory_utilization", 0.85),
     (["--seed", "5"], "seed", 5),
     (["--dtype", "half"], "dtype", "float16"),
     (["--keep-alive", "0.5"], "keep_alive_s", 0.5),

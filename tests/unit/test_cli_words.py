@@ -78,7 +78,6 @@ def test_flags_that_ask_for_nothing_are_accepted(words: list[str]) -> None:
         (["--lora-modules", "a=b", "c=d"], "--lora-modules", "merge"),
         (["--pipeline-parallel-size", "2"], "--pipeline-parallel-size", "--data-parallel-size"),
         (["-pp=2"], "--pipeline-parallel-size", "--data-parallel-size"),
-        (["--gpu-memory-utilization", "0.9"], "--gpu-memory-utilization", "--kv-cache-memory-bytes"),
         (["--speculative-config.model", "x"], "--speculative-config", "one token a step"),
         (["--hf-token"], "--hf-token", "HF_TOKEN"),
         (["--mm-processor-cache-gb", "4"], "--mm-processor-cache-gb", "text"),
