@@ -30,7 +30,7 @@ class CudaRecorder:
 
     def record(self, work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         """Runs `work` once before, on another stream, so that what is done only the first time is not recorded."""
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             work()
