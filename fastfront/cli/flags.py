@@ -56,9 +56,9 @@ def _server(parser: ArgumentParser) -> None:
     _flag(group, "keep-alive", "seconds an idle connection is kept open ($VLLM_HTTP_TIMEOUT_KEEP_ALIVE or 120)",
           type=seconds, metavar="S")  # fmt: skip
     _flag(group, "max-body-bytes", "largest request body (64 MiB)", type=whole(1), default=64 << 20, metavar="N")
-    _flag(group, "max-num-queued-reqs", "most choices that run or wait in the engines; requests beyond get 503 (no bound)",
+    _flag(group, "max-num-queued-reqs", "most choices that run or wait in the engines; requests beyond get 429 (no bound)",
           type=whole(1), metavar="N")
-    _flag(group, "max-num-queued-tokens", "most prompt tokens that wait for a first token; requests beyond get 503 (no bound)",
+    _flag(group, "max-num-queued-tokens", "most prompt tokens that wait for a first token; requests beyond get 429 (no bound)",
           type=whole(1), metavar="N")
     _flag(group, "max-connections", "most connections at once (16384)", type=whole(1), default=16384, metavar="N")
     _flag(group, "workers", "TLS only: threads that encrypt, parse and write (one for each four cores)",
