@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import EngineConfig
+from engine.core.core import EngineCore
+from engine.core.messages import Add, Leave
 from engine.core.options import parse
 from engine.executor.messages import Answer, Call, Codec, Loaded, Result, Start, Step
 from engine.executor.mp import CallFailedError, MpExecutor, WorkerDiedError
@@ -32,9 +35,14 @@ from engine.executor.plan import (
     WorkerInfo,
 )
 from engine.executor.processes import device_name, layout
+from engine.kv_cache.manager import KvCacheManager
 from engine.model.errors import ModelError
 from engine.protocol import SamplingParams
+from engine.scheduler.request import Request
+from engine.scheduler.scheduler import Limits, Scheduler
+from engine.structured.grammars import Grammars
 from tests.engine.conftest import ROOT
+from tests.engine.letters import Letters
 from tests.support.processes import title
 from tests.support.waiting import wait_for
 
@@ -49,11 +57,13 @@ class Running:
         config = EngineConfig(model, tensor_parallel_size=ranks, index=3, executor="mp")
         self.failures: list[str] = []
         self.failed = threading.Event()
+        self.then: Callable[[str], None] = lambda _why: None
         self.executor = MpExecutor(config, layout(config), lambda _text: None, self._fail, STAND_IN)
 
     def _fail(self, why: str) -> None:
         self.failures.append(why)
         self.failed.set()
+        self.then(why)
 
 
 @pytest.fixture
@@ -192,6 +202,30 @@ def test_closing_ends_workers_in_the_middle_of_a_step(start: Callable[..., Runni
     running.executor.close()
     running.executor.close()
     assert running.failures == []
+
+
+@pytest.mark.parametrize("request_id", [None, "hangs-0"])
+def test_a_busy_loop_ends_when_a_worker_does(start: Callable[..., Running], request_id: str | None) -> None:
+    """Also one that has nothing to do and waits for requests."""
+    running = start()
+    executor, commands, messages = running.executor, queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
+    executor.load()
+    running.then = lambda why: commands.put(Leave(why, error=True))
+    scheduler = Scheduler(Limits(8, 64, 64), KvCacheManager(64, 4))
+    core = EngineCore(scheduler, executor, commands, messages, grammars=Grammars(Letters(), commands.put), index=3, clients=1)
+    if request_id is not None:
+        commands.put(Add(Request(request_id, 0, [1, 2], SamplingParams(max_tokens=3), 3)))
+    killer = threading.Timer(0.3, os.kill, (executor.pids[0], signal.SIGKILL))
+    killer.start()
+    try:
+        why = core.run().why
+    except WorkerDiedError as error:
+        why = str(error)
+    killer.join()
+    assert why.startswith("worker 0 of engine 3")
+    assert "SIGKILL" in why
+    # Nobody has been told that it went well.
+    assert messages.empty()
 
 
 CORE = f"""
