@@ -402,8 +402,8 @@ def test_a_failing_step_sends_the_sentinel_and_exits_1(frontend: WireFrontend, s
 
 def test_a_failing_output_thread_sends_the_sentinel_and_exits_1(frontend: WireFrontend, folder: Path) -> None:
     code = (
-        "import sys; from engine.core import output_thread; real = output_thread.Codec.encode;"
-        "output_thread.Codec.encode = lambda self, m: 1 / 0 if getattr(m, 'outputs', None) else real(self, m);"
+        "import sys; from engine.core import output_thread;"
+        "output_thread.Codec.encode_into = lambda self, message, buffer: 1 / 0;"
         "from engine.core.main import main; sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", code, str(folder), "--handshake", frontend.handshake_address]
