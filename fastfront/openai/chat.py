@@ -121,7 +121,8 @@ def prepare_reading(
 
     conversation, text = render_chat(fields, serving)
     truncate, side = get("truncate_prompt_tokens"), get("truncation_side")
-    ids = encode_prompt(text, get("add_special_tokens", False), requested or 0, serving, truncate, side)
+    special = _misses_begin(text, serving) if request_type == "responses" else get("add_special_tokens", False)
+    ids = encode_prompt(text, special, requested or 0, serving, truncate, side)
     max_tokens = tokens_left(requested, len(ids), serving)
     n = get("n")
     n = 1 if n is None else n
@@ -166,6 +167,12 @@ def prepare_reading(
     if plan is None or start is None:
         return prepared, None
     return prepared, Reading(plan, start, serving.tokenizer, serving.special_ids, serving.tool_calls, request_type)
+
+
+def _misses_begin(text: str, serving: Serving) -> bool:
+    """Whether a prompt lacks the model's begin token. Of the chats only those of Responses have it added."""
+    begin = serving.tokenizer.special_tokens.get("bos_token")
+    return not (isinstance(begin, str) and begin and text.startswith(begin))
 
 
 def _sampling(

@@ -56,6 +56,7 @@ class Serving:
     hides_unused_tools: bool                    # templates get no tools when none may be called
     tool_calls: ToolCallCounts
     special_ids: frozenset[int]                 # of tokens that the tokenizer calls special
+    bounds_thinking: bool                       # whether the engine can end reasoning at a number of tokens
 
     def with_engine_limits(self, max_model_len: int) -> Serving:
         """The same with the length an engine announced, if that is smaller than what was known."""
@@ -82,7 +83,8 @@ def build_serving(config: ServeConfig) -> Serving:
         config.default_chat_template_kwargs,
         config.render_timeout_s,
     )
-    parsers = build_parsers(config.parsers, config.model_path, chat.sources())
+    special = _texts(tokenizer.special_tokens)
+    parsers = build_parsers(config.parsers, config.model_path, chat.sources()).dropping(special)
     return Serving(
         model=config.served_model_name[0],
         model_names=frozenset(config.served_model_name),
@@ -92,7 +94,7 @@ def build_serving(config: ServeConfig) -> Serving:
         vocab_size=vocab_size,
         max_prompt_token_id=max(tokenizer.max_token_id, vocab_size - 1),
         tokenizer=tokenizer,
-        segments=SegmentEncoder(tokenizer, (*chat.sources(), *_texts(tokenizer.special_tokens))),
+        segments=SegmentEncoder(tokenizer, (*chat.sources(), *special)),
         chat=chat,
         defaults=sampling_defaults(generation, caps),
         stops=StopTokens(tokenizer.eos_token_id, info.eos_token_ids),
@@ -109,11 +111,14 @@ def build_serving(config: ServeConfig) -> Serving:
         hides_unused_tools=config.parsers.hides_unused_tools,
         tool_calls=ToolCallCounts(config.served_model_name[0], parsers.tools is not None),
         special_ids=tokenizer.special_ids(),
+        bounds_thinking=config.engine != "native",
     )
 
 
 def _texts(values: Mapping[str, object]) -> list[str]:
-    return [value for value in values.values() if isinstance(value, str)]
+    """The texts among the values, and in lists that are among them."""
+    lists = [value if isinstance(value, list) else [value] for value in values.values()]
+    return [value for items in lists for value in items if isinstance(value, str)]
 
 
 def _generation_config(config: ServeConfig, info: ModelInfo) -> tuple[Mapping[str, Any], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -11,6 +12,8 @@ from fastfront.errors import EngineDeadError
 from fastfront.openai.messages.convert import chat_fields
 from fastfront.openai.messages.prepare import MessagesError, anthropic_errors, count_tokens_body, prepare_message
 from fastfront.openai.serving import Serving
+from fastfront.openai.tools.choice import Parsers
+from fastfront.openai.tools.registry import REASONING_PARSERS
 from tests.unit.support import JSON_TYPE, USER, body_of, chat, prepare, refusal
 
 ASK: dict[str, Any] = {"model": "tiny", "max_tokens": 9, "messages": USER}
@@ -75,6 +78,18 @@ def test_thinking_and_format() -> None:
     fields = converted(messages=USER, thinking={"type": "disabled"}, output_config=output)
     assert fields["chat_template_kwargs"] == {"enable_thinking": False}
     assert fields["response_format"]["json_schema"]["schema"] == {}
+    thinking = converted(messages=USER, thinking={"type": "enabled", "budget_tokens": 1024}, max_tokens=2000)
+    assert thinking["thinking_token_budget"] == 1024
+
+
+def test_the_budget_goes_to_engines_that_keep_it(serving: Serving) -> None:
+    ask = {**ASK, "max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+    with pytest.raises(MessagesError, match="Please set --reasoning-parser"):
+        prepare(prepare_message, serving, ask)
+    thinking = dataclasses.replace(serving, parsers=Parsers(reasoning=REASONING_PARSERS["qwen3"]))
+    for bounds in (True, False):
+        call = prepare(prepare_message, dataclasses.replace(thinking, bounds_thinking=bounds), ask)
+        assert ("thinking_token_budget" in call.sampling) is bounds
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, processors
 
 from fastfront.openai.responses.convert import chat_fields
 from fastfront.openai.responses.prepare import prepare_response
-from fastfront.openai.serving import Serving
-from tests.unit.support import USER, chat, prepare, refusal
+from fastfront.openai.serving import Serving, build_serving
+from tests.unit.support import USER, chat, config_of, make_folder, prepare, refusal
 
 
 def converted(**fields: Any) -> dict[str, Any]:
@@ -120,3 +122,15 @@ def test_what_json_cannot_hold_is_refused_at_once(serving: Serving, value: str) 
 def test_refusals(serving: Serving, fields: dict[str, Any], status: int, param: str | None) -> None:
     error = refusal(prepare, prepare_response, serving, {"input": "Hi", **fields})
     assert (error.status, error.param) == (status, param)
+
+
+@pytest.mark.parametrize("template", ["{{ messages[0].content }}", "{{ bos_token }}{{ messages[0].content }}"])
+def test_a_prompt_begins_with_one_begin_token(tmp_path: Path, template: str) -> None:
+    folder = make_folder(tmp_path, chat_template=template)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    begin = tokenizer.token_to_id("<|im_start|>")
+    frame = processors.TemplateProcessing("<|im_start|> $A", None, [("<|im_start|>", begin)])
+    tokenizer.post_processor = frame  # type: ignore[assignment]
+    tokenizer.save(str(folder / "tokenizer.json"))
+    ids = prepare(prepare_response, build_serving(config_of(folder)), {"input": "Hi"}).prompts[0].token_ids
+    assert (ids[0], ids.count(begin), len(ids)) == (begin, 1, 3)

@@ -115,8 +115,7 @@ def _put_tools(body: Mapping[str, Any], fields: Fields) -> None:
     kind = choice.get("type")
     if tools is not None:
         fields["tools"] = [_tool(tool) for tool in tools]
-    if tools:
-        fields["tool_choice"] = "auto"
+    fields["tool_choice"] = "auto" if tools else None      # calls are read even if none were asked for
     if kind == "any":
         fields["tool_choice"] = "required"
     elif kind in ("auto", "none"):
@@ -143,6 +142,8 @@ def _put_thinking(body: Mapping[str, Any], fields: Fields) -> None:
     if thinking is not None and thinking["type"] != "adaptive":
         own = {"enable_thinking": thinking["type"] == "enabled"}
         fields["chat_template_kwargs"] = own | fields.get("chat_template_kwargs", {})
+        if thinking["type"] == "enabled":
+            fields["thinking_token_budget"] = thinking.get("budget_tokens")
     output = body.get("output_config") or {}
     if effort := output.get("effort"):
         fields["reasoning_effort"] = effort

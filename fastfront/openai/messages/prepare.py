@@ -50,6 +50,8 @@ def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCa
         require_model(fields, serving)
         require_output_fits(fields["max_tokens"], "max_tokens", serving.max_model_len)
         chat = chat_fields(fields)
+        if serving.parsers.reasoning is not None and not serving.bounds_thinking:
+            chat.pop("thinking_token_budget", None)    # a bound is not worth refusing those who think
         check_chat(chat)
         prepared, reading = prepare_reading(chat, header, serving, "other")
     length = len(prepared.prompts[0].token_ids)

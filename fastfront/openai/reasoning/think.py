@@ -16,13 +16,14 @@ class ThinkParser(ReasoningParser):
 
     reopens: ClassVar[bool] = False        # an opening marker in the content begins reasoning again
     trims: ClassVar[bool] = False          # white space before the end is no reasoning
+    drops_ends: ClassVar[bool] = False     # a closing marker in the content behind reasoning is dropped
     _inside_tags: ClassVar[Tags]
     _outside_tags: ClassVar[Tags]
 
     def __init_subclass__(cls) -> None:
         if cls.opens:
             cls._inside_tags = Tags(*cls.opens, *cls.closes, *cls.implied)
-            cls._outside_tags = Tags(*cls.opens)
+            cls._outside_tags = Tags(*(cls.opens if cls.reopens else cls.closes), *(cls.closes if cls.drops_ends else ()))
 
     def __init__(self, inside: bool | None = None, off: bool = False) -> None:
         self._inside = not off and (self.begins_inside if inside is None else inside)
@@ -53,12 +54,13 @@ class ThinkParser(ReasoningParser):
                 self._think(text[at:end], reasoning)
                 if tag in self.closes or tag in self.implied:
                     self._inside = False
+                    self._watches = self._watches or self.drops_ends
                     self._blank.clear()
                     then = end if tag in self.implied else then
             elif self._watches:
                 end, tag, then = self._outside_tags.split(text, at, last)
                 content.append(text[at:end])
-                self._inside = bool(tag)
+                self._inside = tag in self.opens
             else:
                 content.append(text[at:])
                 tag, then = "", len(text)
@@ -89,6 +91,7 @@ class Qwen3Reasoning(ThinkParser):
     implied = ("<tool_call>",)
     boundaries: ClassVar[tuple[str, ...]] = _CHATML
     begins_inside = True
+    drops_ends = True
     keeps_special_tokens = "always"
     counts = "inside"
 
@@ -129,7 +132,7 @@ class DeepSeekR1Reasoning(ThinkParser):
             return None, text or None
         before, mark, after = text.partition(cls.opens[0])
         reasoning, end, content = (after if mark else before).partition(cls.closes[0])
-        return (reasoning, content or None) if end else (reasoning or None, None)
+        return reasoning, (content or None) if end else None
 
 
 class Holo2Reasoning(DeepSeekR1Reasoning):
@@ -156,6 +159,7 @@ class KimiK2Reasoning(ThinkParser):
     implied = ("<|tool_calls_section_begin|>",)
     begins_inside = True
     trims = True
+    drops_ends = True
     keeps_special_tokens = "always"
     counts = "inside"
 
@@ -174,6 +178,7 @@ class Glm45Reasoning(ThinkParser):
     begins_inside = True
     reopens = True
     trims = True
+    drops_ends = True
     keeps_special_tokens = "always"
     counts = "inside"
 
@@ -190,6 +195,7 @@ class MistralReasoning(ThinkParser):
     implied = ("[TOOL_CALLS]",)
     reopens = True
     trims = True
+    drops_ends = True
     keeps_special_tokens = "always"
     counts = "inside"
 
@@ -203,6 +209,7 @@ class Gemma4Reasoning(ThinkParser):
     boundaries = ("<|turn>", "<|tool_response>")
     reopens = True
     trims = True
+    drops_ends = True
     keeps_special_tokens = "always"
     counts = "inside"
     _NAME = "thought\n"

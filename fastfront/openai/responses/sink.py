@@ -85,7 +85,7 @@ class ResponseSink:
         if message.content:
             logprobs = self._logprobs if self._with_logprobs else None
             output.append(message_item(new_id("msg"), "completed", message.content, logprobs))
-        if not output and not message.calls:
+        if not output and not message.calls and not self._answer.is_read:
             output.append(message_item(new_id("msg"), "completed"))
         output += [call_item(new_id("fc"), call.id, call.name, call.arguments, "completed") for call in message.calls]
         return compact(self._last_state(output, usage))

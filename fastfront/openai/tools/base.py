@@ -43,6 +43,7 @@ class ToolParser(TextMachine, ABC):
     """
 
     keeps_special_tokens: ClassVar[Keeps] = "never"    # whether the markers are special tokens, which must not be skipped
+    markers: ClassVar[tuple[str, ...]] = ()            # those that can be special tokens
     structural_tag: ClassVar[str | None] = None        # its format in `constraints`
     constrains_auto: ClassVar[bool] = False            # also calls that the model makes of itself are held to the tag
     answers_forced: ClassVar[bool] = False             # a forced call comes in this format, not as JSON
@@ -90,8 +91,7 @@ class ToolParser(TextMachine, ABC):
             return
         if not self._spoken:
             if text.isspace():
-                if self._index < 0:
-                    self._blank.append(text)
+                self._blank.append(text)
                 return
             text = "".join(self._blank) + text
             self._blank.clear()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,6 +34,19 @@ class Parsers:
     tools: type[ToolParser] | None = None
     reasoning: type[ReasoningParser] | None = None
     strict_level: StrictLevel = "auto"
+    dropped: re.Pattern[str] | None = None     # special tokens that are neither text nor a marker of the parsers
+
+    def dropping(self, special_tokens: Iterable[str]) -> Parsers:
+        """The same, told the model's special tokens. Where they are kept for the parsers' sake the others are no text."""
+        tools, reasoning = self.tools, self.reasoning
+        keeps = [parser for parser in (tools, reasoning) if parser is not None and parser.keeps_special_tokens == "always"]
+        if not keeps or (tools is not None and not tools.markers) or (reasoning is not None and reasoning.reads_calls):
+            return self
+        markers = set(tools.markers if tools else ())
+        if reasoning is not None:
+            markers.update((*reasoning.opens, *reasoning.closes, *reasoning.implied))
+        others = sorted(set(special_tokens) - markers - {""})
+        return dataclasses.replace(self, dropped=re.compile("|".join(map(re.escape, others)))) if others else self
 
     def plan(self, body: Body, template_kwargs: Mapping[str, Any] | None = None, stream: bool = False) -> Plan | None:
         """How the answers to a chat request are read; None if they are plain text.
@@ -89,7 +104,7 @@ class Plan:
         """Whether special tokens must not be skipped, whatever the request says: parsers look for them."""
         tools = self.parsers.tools.keeps_special_tokens if self.parsers.tools else "never"
         reasoning = self.parsers.reasoning.keeps_special_tokens if self.parsers.reasoning else "never"
-        return "always" in (tools, reasoning) or (tools == "with tools" and self.choice != "none")
+        return "always" in (tools, reasoning) or (tools == "with tools" and bool(self.functions) and self.choice != "none")
 
     def constraint(self) -> dict[str, Any] | None:
         """What the tool choice asks of the output, in the form of a request's structured_outputs; None for nothing.
@@ -97,9 +112,9 @@ class Plan:
         It takes the place of the request's own format. It holds for the text after the reasoning.
         """
         parser = self.parsers.tools
-        if parser is None or self.choice == "none":
-            return None
         functions = self._offered()
+        if parser is None or self.choice == "none" or not functions:
+            return None
         if parser.structural_tag is not None:
             level = self.parsers.strict_level
             if self.choice == "auto" and not self._constrains_auto():
@@ -126,17 +141,20 @@ class Plan:
         if reader is NamedParser:
             tools = NamedParser(self.name, self._tools(), self._new_id())
         elif reader is not None:
-            tools = reader(self._tools(), self._new_id(), after_reasoning=reasoning is not None)
+            tools = reader(self._tools(), self._new_id(), after_reasoning=reasoning is not None and not start.off)
         return MessageParser(
             reasoning(*start) if reasoning else None,
             tools,
             single=self.single,
             hides_calls=self._hides_calls(),
             hides_reasoning=self._hides_reasoning(),
+            dropped=self.parsers.dropped,
         )
 
     def parse(self, text: str, start: Start = _NONE, cut: bool = False) -> Message:
         """The message of a complete answer; `cut` says that a limit ended it."""
+        if self.parsers.dropped is not None:
+            text = self.parsers.dropped.sub("", text)
         thought, content = None, text or None
         reasoning, reader = self._reasoning(), self._tool_parser()
         if reasoning is not None:
@@ -146,9 +164,8 @@ class Plan:
             parser = NamedParser(self.name, self._tools(), self._new_id())
             message = parser.whole(content or "")
         elif reader is not None:
-            message = reader.parse(
-                content or "", self._tools(), self._new_id(), cut=cut, after_reasoning=reasoning is not None
-            )
+            after = reasoning is not None and not start.off
+            message = reader.parse(content or "", self._tools(), self._new_id(), cut=cut, after_reasoning=after)
         calls = () if self._hides_calls() else message.calls[:1] if self.single else message.calls
         thought = message.reasoning if thought is None else thought
         return Message(None if self._hides_reasoning() else thought, message.content, calls)
@@ -217,7 +234,7 @@ def _choice(body: Body) -> tuple[str, str]:
     """The kind of tool choice, and the function's name if it names one."""
     choice = body.get("tool_choice")
     if not body.get("tools"):
-        return "none", ""
+        return ("auto" if choice is None and "tool_choice" in body else "none"), ""
     if isinstance(choice, Mapping):
         return "named", str(choice["function"]["name"])
     return ("auto" if choice is None else str(choice)), ""

@@ -27,6 +27,7 @@ class Gemma4Parser(ToolParser):
     """Strings at the top are written while they come, other values once they are whole."""
 
     keeps_special_tokens = "always"
+    markers = (_CALL, _CALL_END, _QUOTE)
     answers_forced = True
     hides_when_off = True
     drops_blank = True

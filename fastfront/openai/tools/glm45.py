@@ -21,6 +21,7 @@ class Glm45Parser(ToolParser):
     """Values are text, typed by the tool's schema. A call of a function that the request does not offer is dropped."""
 
     keeps_special_tokens = "always"
+    markers = (_CALL, _CALL_END, _KEY, _KEY_END, _VALUE, _VALUE_END)
     structural_tag = "glm_4_7"
     constrains_auto = True
     answers_forced = True

@@ -13,6 +13,7 @@ class GraniteParser(CallArrayParser):
     """Text after the array is content again. Without an array the marker is text."""
 
     keeps_special_tokens = "always"
+    markers = ("<|tool_call|>", "<tool_call>")
     drops_blank = True
     strips_content = True
 

@@ -19,6 +19,7 @@ class HermesParser(ToolParser):
     """Text after the first call is dropped. What stands between the markers and is no call is text."""
 
     keeps_special_tokens = "with tools"
+    markers = (_OPEN, _CLOSE)
     structural_tag: ClassVar[str | None] = "hermes"
     answers_forced = True
     raw_if_flawed = True

@@ -19,6 +19,7 @@ class KimiK2Parser(ToolParser):
     """A call's id is what the model wrote. Nothing after the first section is content."""
 
     keeps_special_tokens = "with tools"
+    markers = (_SECTION, _SECTION_END, _CALL, _ARGUMENTS, _CALL_END)
     structural_tag = "kimi"
     answers_forced = True
     hides_when_off = True

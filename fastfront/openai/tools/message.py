@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fastfront.openai.reasoning.base import ReasoningParser
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Reasoning
@@ -11,7 +13,8 @@ class MessageParser:
     """Turns the text of one choice into deltas. Belongs to one stream.
 
     Without tool parser the answer is content; without reasoning parser all of it is the answer. With `single` only the
-    first call is given; with `hides_calls` none is, and with `hides_reasoning` no reasoning.
+    first call is given; with `hides_calls` none is, and with `hides_reasoning` no reasoning. What `dropped` matches is
+    no text.
     """
 
     def __init__(
@@ -22,16 +25,20 @@ class MessageParser:
         single: bool = False,
         hides_calls: bool = False,
         hides_reasoning: bool = False,
+        dropped: re.Pattern[str] | None = None,
     ) -> None:
         self._reasoning = reasoning
         self._tools = tools
         self._max_calls = 0 if hides_calls else 1 if single else None
         self._hides_reasoning = hides_reasoning
+        self._dropped = dropped
         self.called = False                # whether a call was given
 
     def feed(self, text: str) -> list[Delta]:
         """What the next piece of text settles."""
         thought = ""
+        if self._dropped is not None:
+            text = self._dropped.sub("", text)
         if self._reasoning is not None:
             thought, text = self._reasoning.feed(text)
         if self._tools is not None:

@@ -18,6 +18,7 @@ class MistralParser(CallArrayParser):
     """The first characters after the marker tell the form. Text after a call's arguments is dropped."""
 
     keeps_special_tokens = "with tools"
+    markers = (_CALLS, _CALL_ID, _ARGS)
     answers_forced = True
     hides_when_off = True
     drops_blank = True

@@ -24,6 +24,7 @@ class Qwen3CoderParser(ToolParser):
     """Values are text, typed by the tool's schema. `<tool_call>` may be missing, and so may a value's end."""
 
     keeps_special_tokens = "always"
+    markers = (_CALL, _CALL_END)
     structural_tag = "qwen_3_coder"
     answers_forced = True
     hides_when_off = True

@@ -295,3 +295,49 @@ def test_a_call_that_a_limit_cuts_is_not_completed(name: str, text: str, argumen
     complete = plan.parse(text, cut=True)
     assert complete.content == text or [call.arguments for call in complete.calls] == [arguments]
     assert plan.finish_reason("length", parser.called) == "length"
+
+
+def test_special_tokens_that_are_no_markers_are_no_text() -> None:
+    text = "<|im_start|>Hm.<|eos|></think>One<|im_start|> two.<tool_call>" + CALL.removeprefix("<tool_call>") + "<|eos|>"
+    special = ["<|im_start|>", "<|eos|>", "<tool_call>", "</think>", ""]
+    for reads in ("qwen3", None):
+        parsers = Parsers(TOOL_PARSERS["hermes"], REASONING_PARSERS[reads] if reads else None).dropping(special)
+        plan = parsers.plan({"tools": TOOLS})
+        assert plan is not None
+        pieces = re.split(r"(<\|?[a-z_]+\|?>)", text)
+        parser = plan.parser(plan.start(""))
+        deltas = [delta for piece in pieces for delta in parser.feed(piece)]
+        for message in (joined([*deltas, *parser.finish()]), plan.parse(text, plan.start(""))):
+            assert [call.name for call in message.calls] == ["f"]
+            assert message.reasoning == ("Hm." if reads else None)
+            assert ("<|" in (message.content or "")) is (reads is None)
+
+
+def test_an_unknown_parsers_special_tokens_are_left_alone() -> None:
+    assert Parsers(TOOL_PARSERS["pythonic"], REASONING_PARSERS["qwen3"]).dropping(["<|eos|>"]).dropped is None
+    assert Parsers(TOOL_PARSERS["glm45"]).dropping(["<tool_call>"]).dropped is None
+
+
+def test_calls_are_read_of_a_choice_of_null_without_tools() -> None:
+    assert Parsers(TOOL_PARSERS["hermes"]).plan({"tool_choice": None}).choice == "auto"
+    for plan in (plan_of(tools=None, tool_choice=None), plan_of("glm45", tools=[], tool_choice=None)):
+        assert plan.constraint() is None
+    for message in both(plan_of(tools=None, tool_choice=None), CALL):
+        assert [call.name for call in message.calls] == ["f"]
+
+
+@pytest.mark.parametrize("parser", ["glm45", "kimi_k2"])
+def test_the_end_of_reasoning_is_text_of_a_model_that_does_not_think(parser: str) -> None:
+    parsers = Parsers(TOOL_PARSERS[parser], REASONING_PARSERS[parser])
+    for off in (True, False):
+        plan = parsers.plan({"tools": TOOLS}, {"enable_thinking": not off})
+        assert plan is not None
+        for message in both(plan, "<think>Hm.</think>One</think> two."):
+            assert message.content == ("<think>Hm.</think>One</think> two." if off else "One two.")
+
+
+@pytest.mark.parametrize("reasoning", ["qwen3", "kimi_k2", "glm45", "nemotron_v3"])
+def test_a_second_end_of_reasoning_is_no_text(reasoning: str) -> None:
+    for parser in ("hermes", None):
+        for message in both(plan_of(parser, reasoning, tools=None), "<think>Hm.</think>One</think> two."):
+            assert (message.reasoning, message.content) == ("Hm.", "One two.")
