@@ -109,7 +109,7 @@ cdef int pack_add(Buf *b, object prepared, object prompt, list ids, uint32_t chi
     check(mpw_bool(b, False))                                               # 15 resumable
     pack_str(b, prepared.external_id)                                       # 16
     mpw_object(b, prepared.reasoning_ended)                                 # 17
-    check(mpw_nil(b))                                                       # 18 reasoning_parser_kwargs
+    mpw_object(b, prepared.reasoning_kwargs)                                # 18
     check(mpw_bool(b, False))                                               # 19 abort_immediately
     check(mpw_nil(b))                                                       # 20 session_id
     return check(mpw_nil(b))                                                # 21 kv_hints

@@ -163,6 +163,7 @@ def prepare_reading(
         cache_salt=get("cache_salt"),
         data_parallel_rank=rank_of(header, serving),
         reasoning_ended=None if start is None else reasoning_ended(serving.parsers.reasoning, start),
+        reasoning_kwargs=None if plan is None else plan.engine_kwargs(),
     )
     if plan is None or start is None:
         return prepared, None

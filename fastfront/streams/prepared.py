@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -80,5 +80,6 @@ class PreparedCall:
     priority: int = 0
     cache_salt: str | None = None
     reasoning_ended: bool | None = None  # whether the answer begins after the model's reasoning; None: unknown, or it does none
+    reasoning_kwargs: Mapping[str, object] | None = None  # for the engine's own reasoning parser
     data_parallel_rank: int | None = None
     steps: Steps | None = None  # beam search: it is these steps that run, not the call itself

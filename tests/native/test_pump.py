@@ -240,6 +240,7 @@ def test_add_message_follows_the_wire(rig: Rig, ended: bool | None) -> None:
         priority=-3,
         cache_salt="s",
         reasoning_ended=ended,
+        reasoning_kwargs={"chat_template_kwargs": {"enable_thinking": False}},
     )
     adds = rig.pump.attach(Call(prepared, rig.vocabulary, None, [3, 4], 2, "fp", 12.5))
     assert [engine for engine, _ in adds] == [3, 4]
@@ -265,7 +266,7 @@ def test_add_message_follows_the_wire(rig: Rig, ended: bool | None) -> None:
             False,
             "chatcmpl-1",
             ended,
-            None,
+            {"chat_template_kwargs": {"enable_thinking": False}},
             False,
             None,
             None,

@@ -127,6 +127,13 @@ class Plan:
             return None
         return {"json": named_schema(functions[0]) if self.choice == "named" else required_schema(functions, not self.single)}
 
+    def engine_kwargs(self) -> dict[str, object] | None:
+        """What an engine's own reasoning parser is made with: the template's switches. None if there is no such parser."""
+        if self.parsers.reasoning is None:
+            return None
+        switches = {name: value for name, value in self.template_kwargs.items() if isinstance(value, bool | str)}
+        return {"chat_template_kwargs": switches}
+
     def start(self, prompt: str) -> Start:
         """How reading begins after a prompt."""
         reasoning = self.parsers.reasoning
@@ -148,13 +155,13 @@ class Plan:
             single=self.single,
             hides_calls=self._hides_calls(),
             hides_reasoning=self._hides_reasoning(),
-            dropped=self.parsers.dropped,
+            dropped=self._dropped(start),
         )
 
     def parse(self, text: str, start: Start = _NONE, cut: bool = False) -> Message:
         """The message of a complete answer; `cut` says that a limit ended it."""
-        if self.parsers.dropped is not None:
-            text = self.parsers.dropped.sub("", text)
+        if (dropped := self._dropped(start)) is not None:
+            text = dropped.sub("", text)
         thought, content = None, text or None
         reasoning, reader = self._reasoning(), self._tool_parser()
         if reasoning is not None:
@@ -199,6 +206,12 @@ class Plan:
     def _new_id(self) -> NewId:
         kind = self.parsers.tools.ids if self.parsers.tools else "random"
         return mistral_id if kind == "mistral" else numbered_ids(self.earlier_calls) if kind == "numbered" else random_id
+
+    def _dropped(self, start: Start) -> re.Pattern[str] | None:
+        """What is no text. A reasoning parser that has nothing to read keeps all."""
+        tools = self.parsers.tools
+        reads = start.inside is not False or (tools is not None and tools.keeps_special_tokens == "always")
+        return self.parsers.dropped if reads else None
 
     def _reasoning(self) -> type[ReasoningParser] | None:
         """None if there is none, or if the tool parser reads reasoning itself."""

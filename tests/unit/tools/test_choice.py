@@ -341,3 +341,20 @@ def test_a_second_end_of_reasoning_is_no_text(reasoning: str) -> None:
     for parser in ("hermes", None):
         for message in both(plan_of(parser, reasoning, tools=None), "<think>Hm.</think>One</think> two."):
             assert (message.reasoning, message.content) == ("Hm.", "One two.")
+
+
+def test_engines_are_told_the_templates_switches() -> None:
+    parsers = Parsers(reasoning=REASONING_PARSERS["qwen3"])
+    plan = parsers.plan({}, {"enable_thinking": False, "effort": "low", "documents": [{}], "huge": 10**30})
+    assert plan is not None
+    assert plan.engine_kwargs() == {"chat_template_kwargs": {"enable_thinking": False, "effort": "low"}}
+    assert plan_of("glm45").engine_kwargs() is None
+
+
+def test_special_tokens_are_text_where_no_reasoning_is_read() -> None:
+    parsers = Parsers(TOOL_PARSERS["hermes"], REASONING_PARSERS["qwen3"]).dropping(["<|im_start|>"])
+    off, on = (parsers.plan({"tools": TOOLS}, {"enable_thinking": thinks}) for thinks in (False, True))
+    assert off is not None
+    assert on is not None
+    assert off.parse("<|im_start|>Hi", off.start("")).content == "<|im_start|>Hi"
+    assert on.parse("<|im_start|>Hi", on.start("")).reasoning == "Hi"
