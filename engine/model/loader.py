@@ -27,6 +27,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 def read_config(folder: str) -> Any:
     """The model's transformers config; ModelError if the folder holds none or it is not a decoder-only model."""
     path = Path(folder)
+    if path.is_file():
+        raise ModelError(f"{folder}: a file, not a model folder (python -m engine.convert.gguf makes one of a GGUF file)")
     if not path.is_dir():
         raise ModelError(f"{folder}: no such folder")
     if not (path / "config.json").is_file():

@@ -27,6 +27,9 @@ def load(folder: Path, **options: object) -> None:
 def test_a_folder_that_is_no_model_is_refused_by_name(tmp_path: Path, tiny_model: TinyModel) -> None:
     with pytest.raises(ModelError, match="no such folder"):
         load(tmp_path / "nowhere")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelError, match=r"model\.gguf: a file, not a model folder"):
+        load(tmp_path / "model.gguf")
     with pytest.raises(ModelError, match=r"config\.json is missing"):
         load(tmp_path)
     (tmp_path / "config.json").write_bytes((tiny_model("llama") / "config.json").read_bytes())
