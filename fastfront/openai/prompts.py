@@ -63,7 +63,7 @@ def encode_prompt(
             "input_text",
             len(text),
         )
-    ids = tokenizer.encode(text, True) if add_special_tokens else serving.segments.encode(text)
+    ids = serving.segments.encode_wrapped(text) if add_special_tokens else serving.segments.encode(text)
     if truncate is not None:
         kept = (tokenizer.prefix_ids, tokenizer.suffix_ids) if add_special_tokens else ([], [])
         ids = truncated(ids, truncate, side, serving.max_model_len, requested, *kept)

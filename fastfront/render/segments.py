@@ -1,7 +1,8 @@
 """Encoding chats piece by piece, so that what was tokenized for an earlier request is not tokenized again.
 
 A tokenizer cuts a text at its special tokens first and works on each piece by itself. Pieces repeat: the system
-prompt in every request, a chat's earlier turns in each of its later ones. Their ids are kept.
+prompt in every request, a chat's earlier turns in each of its later ones. Their ids are kept. What is new is encoded word by word
+where the tokenizer allows it (fastfront.render.words).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from fastfront.render.tokenizer import TextTokenizer
+from fastfront.render.words import WordEncoder
 
 _MAX_PIECE_CHARS = 1 << 16
 _GENERATION_BYTES = 4 << 20
@@ -32,14 +34,14 @@ class SegmentEncoder:
     full the older is dropped; both attributes are replaced under the lock and read without it.
     """
 
-    __slots__ = ("_encode_pieces", "_filled_bytes", "_ids", "_lock", "_old", "_plain", "_split", "_young", "marks")
+    __slots__ = ("_filled_bytes", "_ids", "_lock", "_old", "_plain", "_split", "_words", "_young", "marks")
 
     def __init__(self, tokenizer: TextTokenizer, texts: Iterable[str]) -> None:
         """Cut at those special tokens that occur in one of the texts (the chat template's, say)."""
         # Requests run in parallel as it is; the library would start threads of its own for every batch.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._plain = tokenizer
-        self._encode_pieces = tokenizer.raw.encode_batch_fast
+        self._words = WordEncoder(tokenizer.raw)
         self._young: dict[str, array[int]] = {}
         self._old: dict[str, array[int]] = {}
         self._filled_bytes = 0
@@ -53,10 +55,10 @@ class SegmentEncoder:
     def encode(self, text: str) -> list[int]:
         """The text's token ids."""
         if not self._ids:
-            return self._plain.encode(text, False)
+            return self._words.encode(text)
         pieces = self._split(text)
         if len(pieces) == 1:
-            return self._plain.encode(text, False)
+            return self._words.encode(text)
         young, ids, out = self._young, self._ids, list[int]()
         at_mark = False
         for piece in pieces:
@@ -69,6 +71,13 @@ class SegmentEncoder:
             at_mark = not at_mark
         return out
 
+    def encode_wrapped(self, text: str) -> list[int]:
+        """The same with the tokens that the tokenizer puts around a text."""
+        plain = self._plain
+        if not plain.wraps:
+            return plain.encode(text, True)
+        return [*plain.prefix_ids, *self.encode(text), *plain.suffix_ids]
+
     def _fetch(self, piece: str) -> list[int]:
         """Ids of a piece that is not in the younger generation."""
         found: list[int]
@@ -77,7 +86,7 @@ class SegmentEncoder:
             kept = old[piece]
             found = kept.tolist()
         else:
-            found = self._encode_pieces([piece], add_special_tokens=False)[0].ids
+            found = self._words.encode(piece)
             if len(piece) > _MAX_PIECE_CHARS:
                 return found
             kept = array("I", found)

@@ -17,7 +17,8 @@ class TextTokenizer:
     """A `tokenizers.Tokenizer` with what the model's tokenizer_config.json adds to it. Safe to share between threads.
 
     `special_tokens` are the names a chat template may use (`bos_token`, ...) with their text. What is put around a text
-    is what tokenizer.json says: the configuration's add_bos_token and add_eos_token are for tokenizers without one.
+    is what tokenizer.json says (`prefix_ids`, `suffix_ids`; `wraps` if nothing else is done to a text): the configuration's
+    add_bos_token and add_eos_token are for tokenizers without one.
     """
 
     def __init__(self, tokenizer: Tokenizer, config: Mapping[str, Any], path: Path) -> None:
@@ -34,7 +35,7 @@ class TextTokenizer:
             self.max_token_id = max(self.max_token_id, max(added))
         self._tokenizer = tokenizer
         self._encode = tokenizer.encode
-        self.prefix_ids, self.suffix_ids = self._specials()
+        self.prefix_ids, self.suffix_ids, self.wraps = self._specials()
 
     @property
     def raw(self) -> Tokenizer:
@@ -63,14 +64,16 @@ class TextTokenizer:
         """Length of the longest token: no text of more than this many characters per token can be short enough."""
         return max((len(token) for token in self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
 
-    def _specials(self) -> tuple[list[int], list[int]]:
-        """The ids put before and behind a text."""
+    def _specials(self) -> tuple[list[int], list[int], bool]:
+        """The ids put before and behind a text, and whether that is all that is done to it."""
         inner = self.encode("a", False)
         outer = self.encode("a", True)
         for start in range(len(outer) - len(inner) + 1):
             if outer[start : start + len(inner)] == inner:
-                return outer[:start], outer[start + len(inner) :]
-        return [], []
+                head, tail = outer[:start], outer[start + len(inner) :]
+                text = "b, c d"
+                return head, tail, self.encode(text, True) == [*head, *self.encode(text, False), *tail]
+        return [], [], False
 
 
 def load_tokenizer(folder: Path) -> TextTokenizer:

@@ -61,13 +61,14 @@ def test_a_piece_is_tokenized_once(tiny: TextTokenizer) -> None:
     encoder = SegmentEncoder(tiny, [CHATML])
     assert encoder.marks == {"<|im_start|>", "<|im_end|>"}
     asked: list[str] = []
-    encode = encoder._encode_pieces
+    words = encoder._words
 
-    def listen(pieces: list[str], add_special_tokens: bool) -> object:
-        asked.extend(pieces)
-        return encode(pieces, add_special_tokens=add_special_tokens)
+    class Listener:
+        def encode(self, piece: str) -> list[int]:
+            asked.append(piece)
+            return words.encode(piece)
 
-    encoder._encode_pieces = listen  # type: ignore[assignment]
+    encoder._words = Listener()  # type: ignore[assignment]
     for end in ("one", "two", "one"):
         text = f"<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>{end}"
         assert encoder.encode(text) == tiny.encode(text, False)

@@ -1,0 +1,162 @@
+"""Encoding text word by word, with the ids of words that came before kept.
+
+Byte-level BPE cuts a text into pre-tokens first, by a regular expression, and works on each by itself. All expressions that
+are known here begin a new pre-token at a space that an ASCII letter follows: letters take in one character before them, and
+nothing but a run of spaces goes on across a space. So a text can be cut there without changing its ids, and words repeat.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+
+MOST_WORDS = 16_384  # of a generation
+MOST_CHARS = 32  # of a word that is kept
+FEW_WORDS = 3  # a text with fewer is encoded as it is
+MOST_NEW = 16  # unknown words that are encoded by themselves; beyond them and beyond a quarter, the text is encoded as a whole
+_LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN = _LLAMA_3.replace("{1,3}", "")
+_O200K = (  # gpt-oss
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DEEPSEEK_V3 = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^RN\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[RN]*|"""
+    r"""\s*[RN]+|\s+(?!\S)|\s+"""
+).replace("RN", "\r\n")  # which its file writes out
+_KNOWN_SPLITS = frozenset({_LLAMA_3, _QWEN, _O200K, _DEEPSEEK_V3})
+_HARMLESS_SPLITS = frozenset({r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"})  # they cut more, elsewhere
+_CUT = re.compile(r"(?<=[A-Za-z0-9.,;:!?)\"'])(?= [A-Za-z])")
+_ENDS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.,;:!?)\"'")
+_STARTS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_PROBE = "It's 12 o'clock, 345 sharp; (don't\n\n  wait)  Ünïcode wörds 日本 語 and \t tabs  x\u0301 y end. A B'C d\u00a0e\u2003f"
+Ids = tuple[int, ...]
+
+
+class WordEncoder:
+    """Encodes texts without tokens around them: always the ids that the tokenizer gives. Shared by all request threads.
+
+    Words are kept in two generations: what is used moves to the younger, and when that is full the older is dropped. Both
+    attributes are replaced under the lock and read without it. `useful` is False if this tokenizer's texts cannot be cut.
+    """
+
+    __slots__ = ("_batch", "_encode", "_lock", "_old", "_young", "useful")
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._batch = tokenizer.encode_batch_fast
+        self._encode = tokenizer.encode
+        self._young: dict[str, Ids] = {}
+        self._old: dict[str, Ids] = {}
+        self._lock = threading.Lock()
+        self.useful = can_be_cut(tokenizer)
+        if self.useful:
+            self.useful = all(self.encode(_PROBE) == self._whole(_PROBE) for _ in range(2))
+
+    def encode(self, text: str) -> list[int]:
+        """The text's token ids."""
+        words = text.split(" ")
+        if not self.useful or len(words) < FEW_WORDS:
+            return self._whole(text)
+        young = self._young
+        # Kept are a text's first words as they are, others with the space before them, and only what lies between two cuts
+        # wherever it stands: that all words are known says that the text may be cut at every space.
+        key = words[0]
+        if key not in young:
+            return self._in_pieces(text)
+        out = list(young[key])
+        words[0] = ""
+        for word in words[1:]:
+            key = " " + word
+            if key not in young:  # never .get(): see docs/structures.md, rules between threads
+                return self._in_pieces(text)
+            out += young[key]
+        return out
+
+    def _whole(self, text: str) -> list[int]:
+        ids: list[int] = self._encode(text, None, False, False).ids
+        return ids
+
+    def _in_pieces(self, text: str) -> list[int]:
+        """Encodes the words that are not known by themselves, unless they are many."""
+        pieces = _CUT.split(text)
+        known: dict[str, Ids] = {}
+        new: dict[str, None] = {}
+        young, old = self._young, self._old
+        for piece in pieces:
+            if piece in young:
+                known[piece] = young[piece]
+            elif piece in old:
+                known[piece] = old[piece]
+                self._keep(piece, known[piece])
+            else:
+                new[piece] = None
+        many = len(new) > MOST_NEW and 4 * len(new) > len(pieces)
+        some = [piece for piece in new if len(piece) <= MOST_CHARS][:MOST_NEW] if many else list(new)
+        for piece, encoding in zip(some, self._batch(some, add_special_tokens=False), strict=True):
+            known[piece] = tuple(encoding.ids)
+            if len(piece) <= MOST_CHARS:
+                self._keep(piece, known[piece])
+        if many:
+            return self._whole(text)
+        out: list[int] = []
+        for piece in pieces:
+            out += known[piece]
+        return out
+
+    def _keep(self, piece: str, ids: Ids) -> None:
+        if " " in piece[1:] or piece[-1:] not in _ENDS or (piece[0] == " " and piece[1] not in _STARTS):
+            return
+        with self._lock:
+            if len(self._young) >= MOST_WORDS:
+                self._old, self._young = self._young, {}
+            self._young[piece] = ids
+
+
+def can_be_cut(tokenizer: Tokenizer) -> bool:
+    """Whether a space between a letter, digit or mark and an ASCII letter always begins a pre-token."""
+    state = _state(tokenizer.pre_tokenizer)
+    parts = state["pretokenizers"] if state.get("type") == "Sequence" else [state]
+    kinds = [_kind(part) for part in parts]
+    return (
+        "words" in kinds
+        and "other" not in kinds
+        and isinstance(tokenizer.model, BPE)
+        and not tokenizer.model.dropout
+        and _keeps_spaces(_state(tokenizer.normalizer))
+        and not any(
+            token.lstrip or token.rstrip or token.single_word or _CUT.search(token.content)
+            for token in tokenizer.get_added_tokens_decoder().values()
+        )
+    )
+
+
+def _kind(part: dict[str, Any]) -> str:
+    match part.get("type"):
+        case "Digits":
+            return "harmless"
+        case "ByteLevel" if not part.get("add_prefix_space"):
+            return "words" if part.get("use_regex") else "harmless"
+        case "Split" if part.get("behavior") == "Isolated" and not part.get("invert"):
+            pattern = part["pattern"].get("Regex")
+            return "words" if pattern in _KNOWN_SPLITS else "harmless" if pattern in _HARMLESS_SPLITS else "other"
+        case _:
+            return "other"
+
+
+def _keeps_spaces(normalizer: dict[str, Any]) -> bool:
+    """NFC composes nothing with a space, and leaves ASCII alone."""
+    if normalizer.get("type") == "Sequence":
+        return all(_keeps_spaces(part) for part in normalizer["normalizers"])
+    return normalizer.get("type") in (None, "NFC")
+
+
+def _state(component: Any) -> dict[str, Any]:
+    return {} if component is None else json.loads(component.__getstate__())
