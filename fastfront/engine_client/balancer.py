@@ -27,6 +27,7 @@ class Balancer:
         self._waiting = [0] * engines
         self._kv_usage = [0.0] * engines
         self._next = 0
+        self._losses = 0
         self._prefixes = PrefixTable() if affinity else None
 
     def pick(
@@ -99,6 +100,7 @@ class Balancer:
         """The engine gets no more requests. False if that was known."""
         with self._lock:
             was_alive, self._alive[engine] = self._alive[engine], False
+            self._losses += was_alive
             self._waiting[engine], self._kv_usage[engine] = 0, 0.0
             if self._prefixes is not None:
                 self._prefixes.forget(engine)
@@ -111,6 +113,11 @@ class Balancer:
 
     def is_alive(self, engine: int) -> bool:
         return self._alive[engine]
+
+    @property
+    def losses(self) -> int:
+        """How often an engine has been lost."""
+        return self._losses
 
     @property
     def size(self) -> int:

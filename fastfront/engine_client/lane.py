@@ -16,6 +16,7 @@ import zmq
 from fastfront._speedups.call import Call
 from fastfront._speedups.msgpack import DecodeError, packb, skip, unpackb
 from fastfront._speedups.pump import EngineMessageError, Pump
+from fastfront.engine_client.announced import AnnouncedDeath
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.handshake import LaneSockets
 
@@ -24,7 +25,6 @@ ENGINE_DEAD = b"ENGINE_CORE_DEAD"
 KEEP_ALIVE = b": keep-alive\n\n"
 NO_REQUESTS = packb([])
 PROBE_DELAYS_S = (0.0, 0.01, 0.1, 1.0)
-DEATH_DELAYS_S = (0.0, 0.1, 0.5, 2.0, 10.0)
 log = logging.getLogger("fastfront.lane")
 
 
@@ -59,7 +59,7 @@ class Lane:
         self._stop = False
         self.busy_s = 0.0  # time not spent waiting; others may read it
         self._probes: list[float] = []  # times of the probes that a lost connection calls for, in order
-        self._dying: tuple[float, list[int]] | None = None  # until when one of these engines, which run, must have left
+        self._announced = AnnouncedDeath(balancer)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name=f"lane-{index}", daemon=True)
         self._monitor = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -126,8 +126,8 @@ class Lane:
             if self._probes and self._probes[0] <= time.monotonic():
                 del self._probes[0]
                 self._probe_engines()
-                if self._dying is not None and self._dying[0] <= time.monotonic():
-                    self._give_up_waiting()
+                if self._announced.none_has_left():
+                    self._on_engine_dead(-1, "an engine reported a fatal error, but none has left")
             if self._router in ready:
                 self._drain_router()
             if self._ping_interval_s:
@@ -187,15 +187,7 @@ class Lane:
             self._on_engine_dead(-1, "an engine reported a fatal error and stopped")
             return
         log.error("an engine reported a fatal error")
-        self._probes = sorted([*self._probes, *(time.monotonic() + delay for delay in DEATH_DELAYS_S)])
-        self._dying = self._dying or (time.monotonic() + DEATH_DELAYS_S[-1], self._balancer.alive())
-
-    def _give_up_waiting(self) -> None:
-        """The last look after an engine said that it would leave."""
-        assert self._dying is not None
-        alive, self._dying = self._dying[1], None
-        if self._balancer.alive() == alive:
-            self._on_engine_dead(-1, "an engine reported a fatal error, but none has left")
+        self._probes = sorted([*self._probes, *self._announced.announce()])
 
     def _take_rest(self, engine: int, rest: bytes) -> None:
         """What follows the outputs: scheduler_stats, or the reply to a utility call; no message has both."""
