@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from bench import record as records
 from bench.machine import slug
 from bench.peers.base import Peer
+from bench.peers.fastfront import of_clone, with_flags
 from bench.peers.registry import PEERS
 from bench.runner import Plan, run
 from bench.scenarios.points import SCENARIOS
@@ -37,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
     running.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), help="only this one; may be repeated")
     running.add_argument("--repeats", type=int, help="medians are over so many (default: 3, quick: 1)")
     running.add_argument("--quick", action="store_true", help="a few minutes: fewer and shorter points, once, no controls")
+    running.add_argument("--flags", help="also fastfront with these flags, such as '--lanes 2'; a leading dash needs --flags=...")
+    running.add_argument("--other", type=Path, help="also the fastfront of this other clone: before and after a change")
     running.add_argument("--model", type=Path, help="folder with config.json and tokenizer (default: smollm2 of the cache)")
     running.add_argument("--out", type=Path, help="folder of the record (default: bench/records/DATE-machine)")
     running.set_defaults(call=_run)
@@ -123,6 +127,14 @@ def _chosen(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentP
             print(f"{name}: left out: {problem}", file=sys.stderr)
         elif not (arguments.quick and not arguments.peers and name in (*CONTROLS, *NARROW)):
             chosen.append(by_name[name])
+    variants = [with_flags(tuple(shlex.split(arguments.flags)))] if arguments.flags else []
+    if arguments.other:
+        variants.append(of_clone(arguments.other.resolve()))
+    for variant in variants:
+        problem = variant.problem(paths)
+        if problem:
+            top.error(f"--other: {problem}")
+        chosen.append(variant)
     return tuple(chosen)
 
 

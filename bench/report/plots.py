@@ -19,6 +19,8 @@ _STYLES = {
     "floor": ("#7f7f7f", ":", "s"),
     "fastfront": ("#d62728", "-", "o"),
     "fastfront-gil": ("#ff9896", "--", "o"),
+    "fastfront-flags": ("#ff7f0e", "-", "o"),
+    "fastfront-other": ("#8c564b", "-", "o"),
     "vllm-rust": ("#1f77b4", "-", "^"),
     "vllm-python-1": ("#2ca02c", "-", "v"),
     "vllm-python-2": ("#98df8a", "--", "v"),

@@ -144,6 +144,26 @@ def test_time_is_told_beforehand() -> None:
     assert 10 < quick.expected_s() < once.expected_s() < dataclasses.replace(once, repeats=3).expected_s() < 25 * 60
 
 
+def test_variants_are_measured_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[Plan] = []
+
+    def fake(plan: Plan, *rest: object) -> dict[str, object]:
+        plans.append(plan)
+        return {"seconds": 0.0, "failures": []}
+
+    monkeypatch.setattr("bench.cli.run", fake)
+    words = ["run", "--peers", "fastfront", "--flags=--lanes 2", "--other", str(PATHS.root), "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert [peer.title for peer in plans[0].peers] == ["fastfront", "fastfront --lanes 2", f"fastfront in {PATHS.root.name}"]
+    setting = Setting(PATHS, PATHS.models / "smollm2", tmp_path, ready_timeout_s=60.0)
+    for peer in plans[0].peers[1:]:
+        with peer.start(setting) as running:
+            assert peer.name == running.name
+            threads = [(task / "comm").read_text() for task in Path(f"/proc/{running.front.pid}/task").iterdir()]
+            assert ("lane-1\n" in threads) == (peer.name == "fastfront-flags")
+        assert running.complaints == []
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -151,6 +171,7 @@ def test_time_is_told_beforehand() -> None:
         (["run", "--model", "/nonexistent"], "--model: no tokenizer.json in /nonexistent"),
         (["run", "--repeats", "0"], "--repeats: at least 1"),
         (["run", "--scenario", "nothing"], "invalid choice: 'nothing'"),
+        (["run", "--other", "/nonexistent"], "--other: no frontend environment in /nonexistent"),
         ([], "JOB"),
     ],
 )
