@@ -38,8 +38,7 @@ def start(
     command = [*program, "serve", str(setting.model), "--served-model-name", SERVED, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--data-parallel-size-local", "0", "--data-parallel-address", "127.0.0.1"]
     command += ["--data-parallel-rpc-port", str(rpc_port), "--disable-uvicorn-access-log", *flags]
-    # The environment of another clone has its own package on its path.
-    return start_in_front(name, setting, command, port, rpc_port, {"PYTHONPATH": str(folder) if gil else ""})
+    return start_in_front(name, setting, command, port, rpc_port, {"PYTHONPATH": str(folder)} if gil else {})
 
 
 FASTFRONT = Peer("fastfront", "fastfront", start, problem, version)

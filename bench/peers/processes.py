@@ -54,7 +54,8 @@ class Child:
             try:
                 self.process = subprocess.Popen(
                     list(argv),
-                    env={**os.environ, **(env or {})},
+                    # Ours points at this clone, which is none of the business of programs in other environments.
+                    env={**os.environ, "PYTHONPATH": "", **(env or {})},
                     stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
                     stdout=sink,
                     stderr=sink,
