@@ -9,7 +9,8 @@ import torch.distributed as dist
 
 from engine.executor.processes import OUTPUT_RANK
 
-JOIN_TIMEOUT_S = 300.0
+TIMEOUT_S = 3600.0
+"""How long a rank waits for the others. Loading may differ by minutes; that one has died the engine core notices at once."""
 
 
 class TensorGroup:
@@ -31,7 +32,7 @@ class TensorGroup:
             store=store,
             rank=rank,
             world_size=size,
-            timeout=timedelta(seconds=JOIN_TIMEOUT_S),
+            timeout=timedelta(seconds=TIMEOUT_S),
         )
 
     def reduce(self, x: torch.Tensor) -> None:
