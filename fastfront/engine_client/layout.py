@@ -44,16 +44,25 @@ def engines(config: ServeConfig) -> tuple[Planned, ...]:
     if kind is None:
         return ()
     ranks = config.tensor_parallel_size
+    apart = ranks > 1 or "mp" in _value(config.engine_args, "--distributed-executor-backend")
     return tuple(
         Planned(
             kind.title.format(engine=engine),
             tuple(Planned(kind.worker.format(engine=engine, rank=rank)) for rank in range(ranks))
-            if kind.worker is not None and ranks > 1
+            if kind.worker is not None and apart
             else (),
             kind.note,
         )
         for engine in range(config.data_parallel_size_local)
     )
+
+
+def _value(words: tuple[str, ...], flag: str) -> str:
+    """The value of a flag among words, "" without it."""
+    for word, following in zip(words, (*words[1:], ""), strict=False):
+        if word.partition("=")[0] == flag:
+            return word.partition("=")[2] or following
+    return ""
 
 
 def headless_tree(config: ServeConfig) -> Planned:

@@ -97,6 +97,11 @@ def test_the_tree_as_text() -> None:
     ]
 
 
+@pytest.mark.parametrize(("words", "workers"), [("", 0), ("-- --distributed-executor-backend mp", 1), ("-- --threads mp", 0)])
+def test_a_single_worker_is_a_process_of_its_own_if_asked_for(words: str, workers: int) -> None:
+    assert len(tree(config(*words.split())).titles()) == 2 + workers
+
+
 def test_workers_are_in_the_tree_and_sockets_too() -> None:
     two = config("--uds", "/x", "-dp", "2")
     assert tree(dataclasses.replace(two, tensor_parallel_size=2)).titles() == [
