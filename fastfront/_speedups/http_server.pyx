@@ -1,33 +1,25 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 """An HTTP/1.1 server whose threads share one epoll: whichever is free takes the next request, whatever connection it came on, and
 goes with it all the way to the lane. Answers are written by whoever has them, without a thread in between."""
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from cpython.unicode cimport PyUnicode_DecodeLatin1
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, strcmp, strlen
-from libc.time cimport gmtime_r, strftime, time, time_t, tm
+from libc.string cimport strlen
 
-from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
+from fastfront._speedups.buffers cimport Buf, buf_free, buf_init, buf_put
 from fastfront._speedups.http_connection cimport (
-    PIECE_LAST, PIECE_MORE, Conn, Listener, conn_abandon, conn_answer, conn_begin, conn_close, conn_flush, conn_linger, conn_lock,
-    conn_next, conn_put, conn_send, conn_unlock, listener_accept, listener_find, listener_free, listener_init, listener_sweep,
-    monotonic_coarse,
+    Conn, Listener, conn_abandon, conn_close, conn_flush, conn_linger, conn_lock, conn_next, conn_put, conn_unlock,
+    listener_accept, listener_find, listener_free, listener_init, listener_sweep, monotonic_coarse,
 )
 from fastfront._speedups.http_message cimport (
-    MESSAGE_BAD, MESSAGE_COMPLETE, MESSAGE_LARGE_HEAD, MESSAGE_MEMORY, MESSAGE_MORE, Field, Message, MessageState, message_feed, message_method,
+    MESSAGE_BAD, MESSAGE_COMPLETE, MESSAGE_LARGE_HEAD, MESSAGE_MEMORY, MESSAGE_MORE, Message, MessageState, message_feed,
+    message_method,
 )
+from fastfront._speedups.http_request cimport HttpRequest
 
-import http
 import logging
-from urllib.parse import unquote
-
-
-cdef extern from "Python.h":
-    object PyUnicode_FromStringAndSize(const char *, Py_ssize_t)
 
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -81,236 +73,6 @@ cdef const char *LARGE_HEAD = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
 cdef const char *CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 log = logging.getLogger("fastfront.http")
-PHRASES = {status.value: status.phrase.encode() for status in http.HTTPStatus}
-
-
-cdef int put(Buf *b, const char *text) except -1:
-    if buf_put(b, text, strlen(text)) < 0:
-        raise MemoryError
-    return 0
-
-
-cdef int put_value(Buf *b, str text) except -1:
-    """A header's name or value; control characters, which could end the line, are left out."""
-    cdef bytes raw = text.encode("latin-1", "replace")
-    cdef const char *p = PyBytes_AS_STRING(raw)
-    cdef Py_ssize_t k, n = PyBytes_GET_SIZE(raw)
-    for k in range(n):
-        if (<uint8_t>p[k] >= 32 and p[k] != 127 or p[k] == c'\t') and buf_byte(b, p[k]) < 0:
-            raise MemoryError
-    return 0
-
-
-cdef int put_date(Buf *b) except -1:
-    cdef char text[64]
-    cdef time_t now = time(NULL)
-    cdef tm parts
-    cdef size_t n
-    gmtime_r(&now, &parts)
-    n = strftime(text, sizeof(text), b"date: %a, %d %b %Y %H:%M:%S GMT\r\n", &parts)
-    if buf_put(b, text, n) < 0:
-        raise MemoryError
-    return 0
-
-
-cdef class HttpStream:
-    def send_bytes(self, bytes data not None) -> bool:
-        """Sends a piece of the answer. False: the client has gone."""
-        cdef PyObject *drop
-        cdef int r
-        cdef const char *p = PyBytes_AS_STRING(data)
-        cdef size_t n = PyBytes_GET_SIZE(data)
-        if n == 0:
-            return True
-        with nogil:
-            r = conn_send(self.conn, self.serial, p, n, PIECE_MORE, &drop)
-        Py_XDECREF(drop)
-        return r == 0
-
-    def end(self) -> None:
-        """The answer is complete. Does nothing the second time."""
-        cdef PyObject *drop
-        with nogil:
-            conn_send(self.conn, self.serial, b"", 0, PIECE_LAST, &drop)
-        Py_XDECREF(drop)
-
-    def __dealloc__(self):
-        cdef PyObject *drop
-        if self.server is not None:
-            conn_send(self.conn, self.serial, b"", 0, PIECE_LAST, &drop)
-            Py_XDECREF(drop)
-
-
-cdef class HttpRequest:
-    """One request: what was asked, and how to answer. Handed from thread to thread whole; answered once, by any."""
-    cdef Conn *conn
-    cdef uint64_t serial
-    cdef HttpServer server
-    cdef Buf head
-    cdef Field *fields
-    cdef uint32_t n_fields
-    cdef Buf body
-    cdef bint body_complete, keep_alive, is_head
-    cdef int64_t limit
-    cdef object done
-    cdef readonly str method
-    cdef readonly str path              # percent-decoded, without the query
-    cdef readonly str query_string
-    cdef readonly str http_version
-    cdef readonly str client            # "address:port", "" for a Unix socket
-
-    def __cinit__(self):
-        buf_init(&self.head)
-        buf_init(&self.body)
-
-    def __dealloc__(self):
-        cdef PyObject *drop
-        if self.server is not None:
-            conn_abandon(self.conn, self.serial, &drop)
-            Py_XDECREF(drop)
-        buf_free(&self.head)
-        buf_free(&self.body)
-        free(self.fields)
-
-    cdef int take(self, uint32_t target_len, const char *method, int minor) except -1:
-        cdef str target = PyUnicode_DecodeLatin1(self.head.data, target_len, NULL) if target_len else "/"
-        if target[0] != "/":                    # the form that proxies are asked in
-            scheme, colon, rest = target.partition("://")
-            if colon:
-                target = "/" + rest.partition("/")[2]
-        path, _, self.query_string = target.partition("?")
-        if "#" in path:
-            path = path.partition("#")[0]
-        self.path = unquote(path, errors="replace") if "%" in path else path
-        self.method = "POST" if strcmp(method, b"POST") == 0 else method.decode()
-        self.http_version = "1.1" if minor else "1.0"
-        self.client = PyUnicode_FromStringAndSize(self.conn.peer, strlen(self.conn.peer))
-        self.is_head = self.method == "HEAD"
-        return 0
-
-    # ---- the question ----------------------------------------------------------------------------------------------
-
-    def get(self, str name not None):
-        """The first header of a lower-case name."""
-        cdef bytes raw = name.encode("latin-1", "replace")
-        cdef const char *p = PyBytes_AS_STRING(raw)
-        cdef uint32_t k, n = <uint32_t>PyBytes_GET_SIZE(raw)
-        cdef Field *f
-        for k in range(self.n_fields):
-            f = &self.fields[k]
-            if f.name_len == n and memcmp(self.head.data + f.name, p, n) == 0:
-                return PyUnicode_DecodeLatin1(self.head.data + f.value, f.value_len, NULL)
-        return None
-
-    def read_body(self, int64_t limit, object done not None) -> None:
-        """Calls `done(body, False)` once the body is here, `done(None, True)` if it is larger than `limit` bytes, `done(None,
-        False)` if the client leaves before its end; right away if that is known."""
-        if self.body_complete:
-            body = PyBytes_FromStringAndSize(self.body.data, self.body.len) if self.body.len else b""
-            buf_free(&self.body)
-            if len(body) > limit:
-                done(None, True)
-            else:
-                done(body, False)
-            return
-        self.limit = limit
-        self.done = done
-
-    def drop_body(self) -> None:
-        """The body is dropped anyway unless it is asked for."""
-
-    def watch(self, object gone not None) -> bool:
-        """`gone()` is called, by any thread, if the client leaves before the answer is complete. True: it has left already."""
-        cdef Conn *c = self.conn
-        cdef PyObject *old
-        cdef bint left
-        Py_INCREF(gone)
-        conn_lock(c)
-        left = c.serial != self.serial or c.half or c.gone or c.answered
-        old = <PyObject *>gone
-        if not left:
-            old = c.watcher
-            c.watcher = <PyObject *>gone
-        conn_unlock(c)
-        Py_XDECREF(old)
-        return left
-
-    # ---- the answer ------------------------------------------------------------------------------------------------
-
-    cdef int put_head(self, Buf *b, int status, list headers, int64_t length, bint chunked) except -1:
-        put(b, b"HTTP/1.1 " if self.http_version == "1.1" else b"HTTP/1.0 ")
-        if buf_int(b, status) < 0:
-            raise MemoryError
-        put(b, b" ")
-        phrase = PHRASES[status] if status in PHRASES else b"Unknown"
-        put(b, phrase)
-        put(b, b"\r\n")
-        for name, value in headers:
-            put_value(b, name)
-            put(b, b": ")
-            put_value(b, value)
-            put(b, b"\r\n")
-        if length >= 0:
-            put(b, b"content-length: ")
-            if buf_int(b, length) < 0:
-                raise MemoryError
-            put(b, b"\r\n")
-        if chunked:
-            put(b, b"transfer-encoding: chunked\r\n")
-        if not self.keep_alive or self.conn.listener.stopping or (self.server.expecting(self) and not self.body_complete):
-            put(b, b"connection: close\r\n")
-        elif self.http_version == "1.0":
-            put(b, b"connection: keep-alive\r\n")
-        put_date(b)
-        return put(b, b"\r\n")
-
-    def response_bytes(self, int status, list headers not None, bytes body not None) -> None:
-        """The whole answer."""
-        cdef Buf b
-        cdef PyObject *drop = NULL
-        buf_init(&b)
-        try:
-            self.put_head(&b, status, headers, PyBytes_GET_SIZE(body) if status != 204 and status != 304 else -1, False)
-            if not self.is_head and buf_put(&b, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body)) < 0:
-                raise MemoryError
-            with nogil:
-                conn_answer(self.conn, self.serial, b.data, b.len, &drop)
-        finally:
-            buf_free(&b)
-        Py_XDECREF(drop)
-
-    def abandon(self) -> None:
-        """No answer will come. Waiting for the object's end would not do: it may be freed much later than it is dropped."""
-        cdef PyObject *drop
-        with nogil:
-            conn_abandon(self.conn, self.serial, &drop)
-        Py_XDECREF(drop)
-
-    def response_empty(self, int status, list headers not None) -> None:
-        self.response_bytes(status, headers, b"")
-
-    def response_stream(self, int status, list headers not None) -> HttpStream:
-        """Begins an answer that comes in pieces; its head leaves with the first one."""
-        cdef Buf b
-        cdef HttpStream stream
-        cdef bint framed = self.http_version == "1.1"
-        if not framed:
-            self.keep_alive = False
-            conn_lock(self.conn)
-            if self.conn.serial == self.serial:
-                self.conn.last = True
-            conn_unlock(self.conn)
-        buf_init(&b)
-        try:
-            self.put_head(&b, status, headers, -1, framed)
-            conn_begin(self.conn, self.serial, b.data, b.len, framed)
-        finally:
-            buf_free(&b)
-        stream = HttpStream.__new__(HttpStream)
-        stream.conn = self.conn
-        stream.serial = self.serial
-        stream.server = self.server
-        return stream
 
 
 cdef class HttpServer:
@@ -344,9 +106,6 @@ cdef class HttpServer:
     def quit(self) -> None:
         """Ends `run`, in all threads."""
         eventfd_write(self.listener.quit_fd, 1)
-
-    cdef bint expecting(self, HttpRequest request) noexcept:
-        return request.conn.serial == request.serial and request.conn.message.expects and request.done is None
 
     def run(self) -> None:
         """Serves until `quit`. As many threads as shall handle requests at once."""

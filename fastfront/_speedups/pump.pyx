@@ -18,7 +18,7 @@ from fastfront._speedups.counters cimport Counters
 from fastfront._speedups.detokenizer cimport detok_feed, detok_flush
 from fastfront._speedups.histograms cimport LANE_EVENT_TOKENS, LANE_LAG, observe
 from fastfront._speedups.http_connection cimport PIECE_LAST, PIECE_MORE, Conn, conn_send
-from fastfront._speedups.http_server cimport HttpStream
+from fastfront._speedups.http_request cimport HttpStream
 from fastfront._speedups.logprobs cimport (
     Frames, LogprobRows, chat_entry, completion_entry, completion_first, context_add, logprobs_id, prompt_logprobs_put,
 )

@@ -16,7 +16,7 @@ SSE_HEADERS: Headers = [
 
 
 class Request(Protocol):
-    """What a server gives the application: fastfront._speedups.http_server.HttpRequest or granian's GranianRequest.
+    """What a server gives the application: fastfront._speedups.http_request.HttpRequest or granian's GranianRequest.
 
     Answered once, by any thread. `method`; `path` without the query; `client`: "address:port", "" for a Unix socket.
     """

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import setproctitle
 
-from fastfront._speedups.http_server import HttpRequest
+from fastfront._speedups.http_request import HttpRequest
 from fastfront._speedups.http_server import HttpServer as NativeServer
 
 log = logging.getLogger("fastfront.http")
