@@ -14,6 +14,7 @@ from fastfront.openai.reasoning.think import DeepSeekR1Reasoning
 from fastfront.openai.responses.objects import ResponseFrame
 from fastfront.openai.responses.sink import ResponseSink
 from fastfront.openai.serving import Serving
+from fastfront.streams.prepared import PreparedPrompt
 from tests.unit.answering import CALL, Event, events, kinds, plan, run
 from tests.unit.support import chat
 
@@ -140,3 +141,16 @@ def test_failures(frame: ResponseFrame) -> None:
     (event,) = events(sink.failure_event(0, "boom"))
     assert (event["type"], event["response"]["status"]) == ("response.failed", "failed")
     assert event["response"]["error"] == {"code": "server_error", "message": "boom"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_raw_messages(frame: ResponseFrame, stream: bool) -> None:
+    sink = ResponseSink(frame, stream, Answer(), False, None, PreparedPrompt([5, 6], 7, text="Hi"))
+    data = b"".join(
+        [sink.add(0, "a", b"1,2", b"", None, None, 2), sink.add(0, "b", b"3", b"", "stop", None, 3), sink.end(2, 3)]
+    )
+    last = events(data)[-1]["response"] if stream else json.loads(data)
+    assert last["input_messages"] == [{"message": "Hi", "tokens": [5, 6], "type": "raw_message_tokens"}]
+    assert last["output_messages"] == [{"message": "ab", "tokens": [1, 2, 3], "type": "raw_message_tokens"}]
+    if stream:
+        assert events(data)[0]["response"]["input_messages"] is None

@@ -41,6 +41,10 @@ def call_item(item_id: str, call_id: str, name: str, arguments: str, status: str
     }  # fmt: skip
 
 
+def raw_message(text: str, token_ids: list[int]) -> Object:
+    return {"message": text, "tokens": token_ids, "type": "raw_message_tokens"}
+
+
 def usage_object(input_tokens: int, output_tokens: int, reasoning_tokens: int = 0) -> Object:
     return {
         "input_tokens": input_tokens,

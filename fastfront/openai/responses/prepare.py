@@ -62,6 +62,9 @@ def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedC
     chat = chat_fields(fields)
     if serving.parsers.tools is None and chat.get("tool_choice") == "auto":
         chat["tool_choice"] = None                 # calls are text where nobody reads them
+    raw = bool(fields.get("enable_response_messages"))
+    if raw:
+        chat["return_prompt_text"] = True
     check_chat(chat)
     prepared, reading = prepare_reading(chat, header, serving, "responses")
     frame = ResponseFrame(fields, prepared)
@@ -70,8 +73,9 @@ def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedC
     except (ValueError, RecursionError) as error:  # NaN, or a number too long to be written
         raise ApiError(f"The request holds what its answer could not repeat: {error}") from None
     counter = None if reading is None else reading.counter()
-    sink = ResponseSink(frame, prepared.stream, answer_of(reading), wants_logprobs(fields), counter)
-    return dataclasses.replace(prepared, sink=sink, return_token_ids=counter is not None)
+    prompt = prepared.prompts[0] if raw else None
+    sink = ResponseSink(frame, prepared.stream, answer_of(reading), wants_logprobs(fields), counter, prompt)
+    return dataclasses.replace(prepared, sink=sink, return_token_ids=raw or counter is not None)
 
 
 def unknown_response(response_id: str, param: str = "response_id") -> ApiError:

@@ -16,10 +16,12 @@ from fastfront.openai.responses.objects import (
     call_item,
     message_item,
     new_id,
+    raw_message,
     reasoning_item,
     usage_object,
 )
 from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Reasoning
+from fastfront.streams.prepared import PreparedPrompt
 from fastfront.streams.sink import Headers
 
 JSON_HEADERS: Headers = [("content-type", "application/json")]
@@ -35,12 +37,17 @@ class ResponseSink:
         answer: Answer,
         with_logprobs: bool,
         counter: ReasoningCounter | None = None,
+        prompt: PreparedPrompt | None = None,
     ) -> None:
+        """With a prompt the response ends with its text and ids, and those of the answer as the model wrote it."""
         self._frame = frame
         self._stream = stream
         self._answer = answer
         self._with_logprobs = with_logprobs
         self._counter = counter                    # needs token ids with every piece
+        self._prompt = prompt                      # the same
+        self._raw: list[str] = []
+        self._ids: list[int] = []
         self._logprobs: list[Object] = []          # of the whole answer; of the latest piece in a stream
         self._number = 0
         self._started = False
@@ -59,6 +66,9 @@ class ResponseSink:
     ) -> bytes:
         if self._counter is not None and token_ids:
             self._counter.add(map(int, token_ids.split(b",")))
+        if self._prompt is not None:
+            self._raw.append(text)
+            self._ids += map(int, token_ids.split(b",")) if token_ids else ()
         if self._with_logprobs and logprobs:
             self._logprobs += json.loads(b"[%b]" % logprobs)
         if not self._stream:
@@ -104,8 +114,14 @@ class ResponseSink:
     def _last_state(self, output: list[Object], usage: Object) -> Object:
         finish = self._answer.finish
         if finish == "length":
-            return self._frame.response("incomplete", output, usage, "max_output_tokens")
-        return self._frame.response("cancelled" if finish == "abort" else "completed", output, usage)
+            response = self._frame.response("incomplete", output, usage, "max_output_tokens")
+        else:
+            response = self._frame.response("cancelled" if finish == "abort" else "completed", output, usage)
+        if self._prompt is None:
+            return response
+        written = [raw_message("".join(self._raw), self._ids)] if self._ids else []
+        asked = [raw_message(self._prompt.text or "", list(self._prompt.token_ids))]
+        return {**response, "input_messages": asked, "output_messages": written}
 
     # ---- streams
 
