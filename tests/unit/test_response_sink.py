@@ -154,3 +154,13 @@ def test_raw_messages(frame: ResponseFrame, stream: bool) -> None:
     assert last["output_messages"] == [{"message": "ab", "tokens": [1, 2, 3], "type": "raw_message_tokens"}]
     if stream:
         assert events(data)[0]["response"]["input_messages"] is None
+
+
+def test_settings_are_repeated_whole(serving: Serving) -> None:
+    form = {"type": "json_schema", "name": "n", "schema": {}}
+    asked = {"text": {"format": form, "z": 1}, "reasoning": {"effort": "low"}}
+    shown = ResponseFrame(asked, chat(serving, {"max_tokens": 7})).response("completed", [])
+    assert shown["text"] == {"format": {**form, "description": None, "strict": None}, "verbosity": None, "z": 1}
+    nothing = {"context": None, "generate_summary": None, "mode": None, "summary": None}
+    assert shown["reasoning"] == {"effort": "low", **nothing}
+    assert ResponseFrame({}, chat(serving, {"max_tokens": 7})).response("completed", [])["text"] is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from fastfront.openai.fields import Int64, StructuredOutputs
@@ -12,16 +12,22 @@ from fastfront.openai.fields import Int64, StructuredOutputs
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
+_OPEN = with_config(ConfigDict(extra="allow"))    # what is not known is repeated in the answer
+
+
+@_OPEN
 class ReasoningConfig(TypedDict, total=False):
     effort: Effort | None
     generate_summary: str | None
     summary: str | None
 
 
+@_OPEN
 class ResponseFormatText(TypedDict):
     type: Literal["text"]
 
 
+@_OPEN
 class ResponseFormatTextJSONSchemaConfig(TypedDict, total=False):
     name: Required[str]
     schema: Required[dict[str, Any]]
@@ -30,6 +36,7 @@ class ResponseFormatTextJSONSchemaConfig(TypedDict, total=False):
     strict: bool | None
 
 
+@_OPEN
 class ResponseFormatJSONObject(TypedDict):
     type: Literal["json_object"]
 
@@ -41,6 +48,7 @@ class ToolChoice(TypedDict, total=False):
     name: str
 
 
+@_OPEN
 class TextConfig(TypedDict, total=False):
     format: ResponseFormatText | ResponseFormatTextJSONSchemaConfig | ResponseFormatJSONObject | None
     verbosity: Literal["low", "medium", "high"] | None

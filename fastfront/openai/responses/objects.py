@@ -88,11 +88,11 @@ class ResponseFrame:
             "max_tool_calls": body.get("max_tool_calls"),
             "previous_response_id": None,
             "prompt": None,
-            "reasoning": body.get("reasoning"),
+            "reasoning": _filled(body.get("reasoning"), "context", "effort", "generate_summary", "mode", "summary"),
             "service_tier": body.get("service_tier") or "auto",
         }
         self._after: Object = {
-            "text": body.get("text"),
+            "text": _shown_text(body.get("text")),
             "top_logprobs": (body.get("top_logprobs") or 0) if wants_logprobs(body) else None,
             "truncation": body.get("truncation") or "disabled",
         }
@@ -121,6 +121,18 @@ class ResponseFrame:
             "usage": usage,
             **self._last,
         }
+
+
+def _filled(given: Object | None, *names: str) -> Object | None:
+    """With null for what is missing."""
+    return None if given is None else {**dict.fromkeys(names), **given}
+
+
+def _shown_text(given: Object | None) -> Object | None:
+    shown = _filled(given, "format", "verbosity")
+    if shown is not None and (form := shown["format"]) and form["type"] == "json_schema":
+        shown["format"] = _filled(form, "name", "schema", "type", "description", "strict")
+    return shown
 
 
 def _number(sampling: Mapping[str, object], name: str, neutral: float) -> float:

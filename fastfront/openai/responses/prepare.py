@@ -29,11 +29,10 @@ def check_responses(body: Mapping[str, Any]) -> None:
     if body.get("prompt") is not None:
         raise bad_value("prompt template is not supported", "prompt")
     check_cache_salt(body.get("cache_salt"))
-    for name in ("tools", "input"):
-        if name in body and (isinstance(body[name], (int, float)) or (name == "input" and isinstance(body[name], dict))):
-            kind = type(body[name]).__name__
-            if name == "tools" or kind == "dict":
-                raise ApiError(f"'{kind}' object is not iterable")
+    if isinstance(tools := body.get("tools"), (int, float)):
+        raise ApiError(f"'{type(tools).__name__}' object is not iterable")
+    if body.get("input") == {}:
+        raise ApiError("`input` must not be empty.")
 
 
 _READER: BodyReader[ResponsesBody] = BodyReader(TypeAdapter(ResponsesBody), check_responses)
