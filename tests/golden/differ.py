@@ -3,10 +3,11 @@
 
     differ.py --vllm http://127.0.0.1:PORT --here http://127.0.0.1:PORT [--only GROUP]     # exit status 1 on differences
 
-One is vLLM's own server, the other this project's, both started alike with an engine that sends a prompt's tokens back (as for
-compare.py). Requests come from `generated.py`: every field of every API with values of every type, alone and in streams, and
-combinations of fields. With `--calls NAME` they come from `generated_calls.py`: outputs for the parsers of that row of servers.json;
-with turn.jinja in place of echo.jinja the prompt ends as a turn does, so that streams begin as a model's own. Differences are shown in groups of the same kind; those that are decided on purpose are counted only.
+One is vLLM's own server, the other this project's, both started alike with an engine that sends a prompt's tokens back
+(as for compare.py). Requests come from `generated.py`: every field of every API with values of every type, alone and in
+streams, and combinations of fields. With `--calls NAME` they come from `generated_calls.py`: outputs for the parsers of
+that row of servers.json; with turn.jinja in place of echo.jinja the prompt ends as a turn does, so that streams begin
+as a model's own. Differences are shown in groups of the same kind; those that are decided on purpose are counted only.
 """
 
 from __future__ import annotations
