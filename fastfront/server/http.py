@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import setproctitle
 
@@ -22,6 +25,7 @@ BACKLOG = 4096  # clients that may wait to be accepted
 def bind_socket(host: str, port: int, uds: str | None) -> socket.socket:
     """A bound socket that does not listen yet: connections are refused until the server starts. Raises OSError."""
     if uds is not None:
+        _remove_stale(uds)
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         unix.bind(uds)
         return unix
@@ -30,6 +34,18 @@ def bind_socket(host: str, port: int, uds: str | None) -> socket.socket:
     tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     tcp.bind((host, port))
     return tcp
+
+
+def _remove_stale(path: str) -> None:
+    """Removes a socket file that a server which was killed has left: nobody listens there."""
+    with suppress(OSError):
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                os.unlink(path)
 
 
 class HttpServer:
@@ -60,7 +76,11 @@ class HttpServer:
     def stop(self) -> None:
         """Stops accepting and closes idle connections; waits a moment for those that still answer."""
         self._native.close_idle()
+        path = self._sock.getsockname() if self._sock.family == socket.AF_UNIX else ""
         self._sock.close()
+        if path:
+            with suppress(OSError):
+                os.unlink(path)
         deadline = time.monotonic() + STOP_WAIT_S
         while self._native.open and time.monotonic() < deadline:
             time.sleep(STOP_POLL_S)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NoReturn
 
 import setproctitle
@@ -49,10 +47,10 @@ from fastfront.server.cors import Cors
 from fastfront.server.development import Development, development_mode
 from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
 from fastfront.server.gil import require_gil_off
-from fastfront.server.granian import GranianServer
 from fastfront.server.health import Health
-from fastfront.server.http import HttpServer, bind_socket
+from fastfront.server.http import bind_socket
 from fastfront.server.idle_gc import IdleCollector
+from fastfront.server.listen import WebServer, describe_socket, make_server, raise_open_files
 from fastfront.server.logs import configure_logging
 from fastfront.server.orca import Load
 from fastfront.server.request_log import RequestLog
@@ -66,8 +64,6 @@ from fastfront.streams.admission import Admission
 from fastfront.streams.dispatcher import Dispatcher
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
-OPEN_FILES = 65_535
-SPARE_FILES = 64  # for the engines' sockets, files that are read, and so on
 DRAIN_POLL_S = 0.02
 SEND_TIMEOUT_S = 1.0
 log = logging.getLogger("fastfront")
@@ -116,6 +112,8 @@ class Server:
         config = self._config
         raise_open_files()
         if config.ssl_certfile is not None and config.ssl_keyfile is not None:
+            if config.uds is not None:
+                raise SetupError("--uds and --ssl-certfile do not go together: TLS is for connections from other machines")
             check_certificate(config.ssl_certfile, config.ssl_keyfile)
         try:
             sock = bind_socket(config.host, config.port, config.uds)
@@ -198,7 +196,7 @@ class Server:
 
     def _start_http(
         self, sock: socket.socket, serving: Serving, vocabulary: Vocabulary, engines: list[EngineInfo]
-    ) -> HttpServer | GranianServer:
+    ) -> WebServer:
         config = self._config
         request_log = RequestLog(serving.tokenizer.decode, config.log.max_prompt_chars) if config.log.requests else None
         rejections = Rejections(config.served_model_name[0])
@@ -237,23 +235,7 @@ class Server:
             watch=Watch(self._access_log, http_metrics),
         )
         self._queues["requests"] = app.waiting
-        limit = connection_limit(config.max_connections)
-        server: HttpServer | GranianServer
-        if config.ssl_certfile is not None and config.ssl_keyfile is not None:
-            server = GranianServer(
-                sock,
-                app.intake,
-                workers=config.workers,
-                request_threads=config.request_threads,
-                max_connections=limit,
-                keep_alive_s=config.keep_alive_s,
-                ssl_certfile=config.ssl_certfile,
-                ssl_keyfile=config.ssl_keyfile,
-            )
-        else:
-            server = HttpServer(
-                sock, app.intake, request_threads=config.request_threads, max_connections=limit, keep_alive_s=config.keep_alive_s
-            )
+        server = make_server(config, sock, app.intake)
         server.start()
         return server
 
@@ -362,7 +344,7 @@ class Server:
     def _live(self) -> int:
         return sum(lane.pump.live for lane in self._lanes)
 
-    def _stop(self, server: HttpServer | GranianServer) -> int:
+    def _stop(self, server: WebServer) -> int:
         dead = self._health.dead_reason
         signals = self._signals
         self._health.drain()
@@ -402,35 +384,6 @@ def exporter_of(config: ServeConfig) -> Exporter | None:
         return None
     headers = headers_from(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
     return Exporter(config.otlp_traces_endpoint, os.environ.get("OTEL_SERVICE_NAME") or "fastfront", headers)
-
-
-def describe_socket(sock: socket.socket) -> str:
-    if sock.family == socket.AF_UNIX:
-        return f"unix:{sock.getsockname()}"
-    host, port = sock.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def connection_limit(wanted: int) -> int:
-    """How many connections may be open: as asked for, but fewer than descriptors are left.
-
-    granian accepts in a tight loop while accepting fails for want of descriptors; with a limit below that the clients wait in
-    the kernel's queue instead.
-    """
-    in_use = len(os.listdir("/dev/fd"))
-    possible = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - in_use - SPARE_FILES)
-    if possible < wanted:
-        log.warning("at most %d connections instead of %d: the limit of open files is too low (ulimit -n)", possible, wanted)
-    return min(wanted, possible)
-
-
-def raise_open_files() -> None:
-    """One descriptor per connection: takes what the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, max(OPEN_FILES, soft))
-    if soft < wanted:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def run(config: ServeConfig) -> int:

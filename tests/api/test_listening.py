@@ -121,6 +121,28 @@ def test_tls_files_that_will_not_do(start: StartServer, certificate: tuple[Path,
     assert not READY.search(server.log())
 
 
+def test_tls_is_not_for_unix_sockets(start: StartServer, certificate: tuple[Path, Path], tmp_path: Path) -> None:
+    cert, key = certificate
+    server = start("--uds", str(tmp_path / "s"), "--ssl-certfile", str(cert), "--ssl-keyfile", str(key))
+    assert server.exits(LIMIT_S) == 1
+    assert "--uds and --ssl-certfile" in server.log()
+
+
+def test_socket_files_are_removed_even_those_of_killed_servers(start: StartServer, tmp_path: Path) -> None:
+    path = tmp_path / "http.sock"
+    killed = start("--uds", str(path))
+    wait_for(lambda: "ready in" in killed.log(), "a ready server")
+    killed.kill()
+    assert path.is_socket()
+    second = start("--uds", str(path))
+    wait_for(lambda: "ready in" in second.log(), "a ready server")
+    third = start("--uds", str(path))
+    assert third.exits(LIMIT_S) == 1, "nobody's socket is taken away"
+    assert "--uds" in third.log()
+    assert second.stop() == 0
+    assert not path.exists()
+
+
 def test_max_connections(start: StartServer) -> None:
     """Clients beyond it wait; they are served when others have gone."""
     server = start("--max-connections", "4").wait_ready()

@@ -1,0 +1,68 @@
+"""What the server listens with, and how many clients it can take."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from fastfront.config import ServeConfig
+from fastfront.server.exchange import Request
+from fastfront.server.granian import GranianServer
+from fastfront.server.http import HttpServer
+
+OPEN_FILES = 65_535
+SPARE_FILES = 64  # for the engines' sockets, files that are read, and so on
+log = logging.getLogger("fastfront")
+WebServer = HttpServer | GranianServer
+
+
+def make_server(config: ServeConfig, sock: socket.socket, intake: Callable[[Request], None]) -> WebServer:
+    """The server for a bound socket: native, or granian's for TLS."""
+    limit = connection_limit(config.max_connections)
+    if config.ssl_certfile is None or config.ssl_keyfile is None:
+        return HttpServer(
+            sock, intake, request_threads=config.request_threads, max_connections=limit, keep_alive_s=config.keep_alive_s
+        )
+    return GranianServer(
+        sock,
+        intake,
+        workers=config.workers,
+        request_threads=config.request_threads,
+        max_connections=limit,
+        keep_alive_s=config.keep_alive_s,
+        ssl_certfile=config.ssl_certfile,
+        ssl_keyfile=config.ssl_keyfile,
+    )
+
+
+def describe_socket(sock: socket.socket) -> str:
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{sock.getsockname()}"
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def connection_limit(wanted: int) -> int:
+    """How many connections may be open: as asked for, but fewer than descriptors are left.
+
+    Beyond the limit clients wait in the kernel's queue. Without one that leaves descriptors, accepting would fail again and
+    again (granian tries in a tight loop).
+    """
+    in_use = len(os.listdir("/dev/fd"))
+    possible = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - in_use - SPARE_FILES)
+    if possible < wanted:
+        log.warning("at most %d connections instead of %d: the limit of open files is too low (ulimit -n)", possible, wanted)
+    return min(wanted, possible)
+
+
+def raise_open_files() -> None:
+    """One descriptor per connection: takes what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, max(OPEN_FILES, soft))
+    if soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
