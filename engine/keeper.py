@@ -15,9 +15,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LOOK_S = 1.0
+TRACKERS_S, TRACKERS_POLL_S = 3.0, 0.02
 ORPHANED = 1
 WATCHED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1}
 
@@ -49,14 +51,28 @@ def main(argv: list[str]) -> int:
 
 
 def kill_descendants() -> None:
-    """Kills children until there are none; theirs become ours when they are gone."""
+    """Kills children until there are none; theirs become ours when they are gone.
+
+    Python's resource trackers get a moment: they end by themselves, and remove shared memory that others have left.
+    """
+    until = time.monotonic() + TRACKERS_S
     while children := children_of(os.getpid()):
-        for pid in children:
+        doomed = [pid for pid in children if time.monotonic() > until or not is_tracker(pid)]
+        for pid in doomed:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for pid in children:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+                os.waitpid(pid, 0 if pid in doomed else os.WNOHANG)
+        if not doomed:
+            time.sleep(TRACKERS_POLL_S)
+
+
+def is_tracker(pid: int) -> bool:
+    """Whether a process is one of multiprocessing's resource trackers."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as words:
+        return b"multiprocessing.resource_tracker" in words.read()
+    return False
 
 
 def children_of(parent: int) -> list[int]:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from fastfront.errors import EngineError
 
@@ -130,9 +131,33 @@ def ended(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def kill_group(leader: int) -> None:
-    """Kills a group of processes that this one started and whose leader it has not waited for."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
+    """Kills a group of processes that this one started and whose leader it has not waited for.
+
+    Python's resource trackers are left: they end by themselves then, and remove shared memory that the others have left.
+    """
+    while doomed := [pid for pid in group_members(leader) if not is_tracker(pid)]:
+        for pid in doomed:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(STOP_POLL_S)
+
+
+def group_members(group: int) -> list[int]:
+    """Processes of a group that have not ended."""
+    found = []
+    for entry in os.listdir("/proc"):
+        with suppress(OSError, ValueError, IndexError):
+            state, _, of = Path(f"/proc/{int(entry)}/stat").read_text().rpartition(")")[2].split()[:3]
+            if int(of) == group and state not in "ZX":
+                found.append(int(entry))
+    return found
+
+
+def is_tracker(pid: int) -> bool:
+    """Whether a process is one of multiprocessing's resource trackers."""
+    with suppress(OSError):
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def wait_readable(fds: list[int], timeout_s: float) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.fixtures import StartServer
 from tests.support.paths import ENGINE_PYTHON, ROOT, SMOLLM2
-from tests.support.processes import session_members, title, wait_gone
+from tests.support.processes import session_members, shared_memory, title, wait_gone
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
@@ -20,9 +22,11 @@ FAKE = ROOT / "tests" / "support" / "fake_vllm"
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> dict[str, str]:
-    """With the stand-in on the import path."""
-    return {"PYTHONPATH": str(FAKE), "FAKE_VLLM_NOTES": str(tmp_path)}
+def env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """With the stand-in on the import path. Its shared memory must be gone in the end: to be named before `start`."""
+    name = f"fastfront-test-{secrets.token_hex(6)}"
+    yield {"PYTHONPATH": str(FAKE), "FAKE_VLLM_NOTES": str(tmp_path), "FAKE_VLLM_SEGMENT": name}
+    wait_for(lambda: not [segment for segment in shared_memory() if name in segment], "the end of shared memory", LIMIT_S)
 
 
 def flags(*more: str) -> list[str]:
@@ -33,7 +37,7 @@ def pids(server: Server, beginning: str) -> list[int]:
     return [pid for pid in session_members(server.pid) if title(pid).startswith(beginning)]
 
 
-def test_ranks_are_started_with_their_flags(start: StartServer, tmp_path: Path, env: dict[str, str]) -> None:
+def test_ranks_are_started_with_their_flags(env: dict[str, str], start: StartServer, tmp_path: Path) -> None:
     server = start(
         *flags("--data-parallel-size", "2", "--max-model-len", "512", "--kv-cache-memory-bytes", "1G"),
         "--", "--enforce-eager", mock=None, env=env,
@@ -49,7 +53,7 @@ def test_ranks_are_started_with_their_flags(start: StartServer, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("victim", ["fastfront::vllm-engine-0", "fastfront::mock-engine-0"])
-def test_a_rank_is_started_again(start: StartServer, env: dict[str, str], victim: str) -> None:
+def test_a_rank_is_started_again(env: dict[str, str], start: StartServer, victim: str) -> None:
     """Whichever of its processes is killed, the others of that rank go too."""
     server = start(*flags("--data-parallel-size", "2", "--engine-restarts", "1"), mock=None, env=env).wait_ready()
     engine = pids(server, "fastfront::mock-engine-0")
@@ -60,10 +64,10 @@ def test_a_rank_is_started_again(start: StartServer, env: dict[str, str], victim
     assert all(server.completion(max_tokens=1).status_code == 200 for _ in range(4))
 
 
-def test_nothing_is_left_when_the_frontend_is_killed(start: StartServer, env: dict[str, str]) -> None:
+def test_nothing_is_left_when_the_frontend_is_killed(env: dict[str, str], start: StartServer) -> None:
     """The engines stand for some that do not look whether their frontend is there."""
     server = start(*flags(), mock=None, env=env).wait_ready()
-    assert len(session_members(server.pid)) == 4
+    assert len(session_members(server.pid)) == 5  # with the keeper and a tracker of shared memory
     server.kill()
     wait_gone(server.pid, LIMIT_S)
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 
@@ -27,12 +28,16 @@ def main() -> int:
     (Path(os.environ["FAKE_VLLM_NOTES"]) / f"vllm-{rank}.json").write_text(
         json.dumps({"others": others, "model": args.model, "path": os.environ["PYTHONPATH"]})
     )
+    # As vLLM does, and never removed by itself: whoever ends this process has to see to it.
+    segment = SharedMemory(f"{os.environ['FAKE_VLLM_SEGMENT']}-{os.getpid()}", create=True, size=64)
     command = [sys.executable, "-m", "engine.mock", "--headless", "--index", str(rank), "--step-ms", "0", "--linger-s", "0"]
     command += ["--data-parallel-address", args.data_parallel_address]
     command += ["--data-parallel-rpc-port", str(args.data_parallel_rpc_port)]
     engine = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(project)})
     signal.signal(signal.SIGTERM, lambda *_: engine.terminate())
-    return engine.wait()
+    status = engine.wait()
+    segment.close()
+    return status
 
 
 if __name__ == "__main__":
