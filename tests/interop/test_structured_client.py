@@ -31,7 +31,9 @@ PET = {
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory, cache_folder: Path) -> Iterator[openai.OpenAI]:
     assert (cache_folder / "models" / "smollm2").is_dir(), "run `make setup`"
-    flags = ("--served-model-name", "m", "--max-model-len", "512")
+    flags = (
+        "--served-model-name", "m", "--max-model-len", "512", "--structured-outputs-config.disable_any_whitespace=true",
+    )  # fmt: skip
     with Server(tmp_path_factory.mktemp("structured"), *flags, model="smollm2") as server:
         server.wait_ready(timeout_s=300)
         with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", timeout=120) as client:
@@ -45,9 +47,8 @@ def form(schema: object) -> Any:
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_fits_its_schema(client: openai.OpenAI, stream: bool) -> None:
     answer: Any = client.chat.completions.create(
-        model="m", messages=ASK, response_format=form(PET), temperature=0.8, seed=3, max_tokens=200, stream=stream,
-        extra_body={"structured_outputs": {"disable_any_whitespace": True}},
-    )  # fmt: skip
+        model="m", messages=ASK, response_format=form(PET), temperature=0.8, seed=3, max_tokens=200, stream=stream
+    )
     if stream:
         choices = [chunk.choices[0] for chunk in answer if chunk.choices]
         text, finish = "".join(choice.delta.content or "" for choice in choices), choices[-1].finish_reason
