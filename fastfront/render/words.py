@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from itertools import chain
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -41,6 +42,17 @@ _PROBE = "It's 12 o'clock, 345 sharp; (don't\n\n  wait)  Ünïcode wörds 日本
 Ids = tuple[int, ...]
 
 
+class Words:
+    """Ids of words: of a text's first ones as they are, of others without the space before them. A word is only in here if a text
+    may be cut before and behind it wherever it stands."""
+
+    __slots__ = ("first", "later")
+
+    def __init__(self) -> None:
+        self.first: dict[str, Ids] = {}
+        self.later: dict[str, Ids] = {}
+
+
 class WordEncoder:
     """Encodes texts without tokens around them: always the ids that the tokenizer gives. Shared by all request threads.
 
@@ -53,8 +65,8 @@ class WordEncoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._batch = tokenizer.encode_batch_fast
         self._encode = tokenizer.encode
-        self._young: dict[str, Ids] = {}
-        self._old: dict[str, Ids] = {}
+        self._young = Words()
+        self._old = Words()
         self._lock = threading.Lock()
         self.useful = can_be_cut(tokenizer)
         if self.useful:
@@ -65,20 +77,14 @@ class WordEncoder:
         words = text.split(" ")
         if not self.useful or len(words) < FEW_WORDS:
             return self._whole(text)
-        young = self._young
-        # Kept are a text's first words as they are, others with the space before them, and only what lies between two cuts
-        # wherever it stands: that all words are known says that the text may be cut at every space.
-        key = words[0]
-        if key not in young:
+        young, first = self._young, words[0]
+        if first not in young.first:  # never .get(): see docs/structures.md, rules between threads
             return self._in_pieces(text)
-        out = list(young[key])
-        words[0] = ""
-        for word in words[1:]:
-            key = " " + word
-            if key not in young:  # never .get(): see docs/structures.md, rules between threads
-                return self._in_pieces(text)
-            out += young[key]
-        return out
+        del words[0]
+        try:
+            return [*young.first[first], *chain.from_iterable(map(young.later.__getitem__, words))]
+        except KeyError:
+            return self._in_pieces(text)
 
     def _whole(self, text: str) -> list[int]:
         ids: list[int] = self._encode(text, None, False, False).ids
@@ -87,37 +93,45 @@ class WordEncoder:
     def _in_pieces(self, text: str) -> list[int]:
         """Encodes the words that are not known by themselves, unless they are many."""
         pieces = _CUT.split(text)
-        known: dict[str, Ids] = {}
+        known: dict[str, Ids] = {}  # by piece; a text's first one may begin with a space too, and has the same ids then
         new: dict[str, None] = {}
-        young, old = self._young, self._old
-        for piece in pieces:
-            if piece in young:
-                known[piece] = young[piece]
-            elif piece in old:
-                known[piece] = old[piece]
-                self._keep(piece, known[piece])
-            else:
+        for place, piece in enumerate(pieces):
+            ids = self._kept(piece, place > 0)
+            if ids is None:
                 new[piece] = None
+            else:
+                known[piece] = ids
         many = len(new) > MOST_NEW and 4 * len(new) > len(pieces)
         some = [piece for piece in new if len(piece) <= MOST_CHARS][:MOST_NEW] if many else list(new)
         for piece, encoding in zip(some, self._batch(some, add_special_tokens=False), strict=True):
             known[piece] = tuple(encoding.ids)
             if len(piece) <= MOST_CHARS:
-                self._keep(piece, known[piece])
+                self._keep(piece, piece is not pieces[0], known[piece])
         if many:
             return self._whole(text)
-        out: list[int] = []
-        for piece in pieces:
-            out += known[piece]
-        return out
+        return list(chain.from_iterable(map(known.__getitem__, pieces)))
 
-    def _keep(self, piece: str, ids: Ids) -> None:
-        if " " in piece[1:] or piece[-1:] not in _ENDS or (piece[0] == " " and piece[1] not in _STARTS):
+    def _kept(self, piece: str, later: bool) -> Ids | None:
+        """What is known of a piece; from now on in the younger generation."""
+        key = piece[1:] if later else piece
+        for generation in (self._young, self._old):
+            words = generation.later if later else generation.first
+            if key in words:
+                ids = words[key]
+                if generation is not self._young:
+                    self._keep(piece, later, ids)
+                return ids
+        return None
+
+    def _keep(self, piece: str, later: bool, ids: Ids) -> None:
+        key = piece[1:] if later else piece
+        if " " in key or key[-1:] not in _ENDS or (later and key[0] not in _STARTS):
             return
         with self._lock:
-            if len(self._young) >= MOST_WORDS:
-                self._old, self._young = self._young, {}
-            self._young[piece] = ids
+            young = self._young
+            if len(young.first) + len(young.later) >= MOST_WORDS:
+                self._old, self._young = young, Words()
+            (self._young.later if later else self._young.first)[key] = ids
 
 
 def can_be_cut(tokenizer: Tokenizer) -> bool:
