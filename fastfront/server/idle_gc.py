@@ -20,9 +20,14 @@ class IdleCollector:
     it can wait for hours. What is there when this starts is kept out of collections for good.
     """
 
-    def __init__(self, live: Callable[[], int]) -> None:
-        """`live()`: how many answers are being generated."""
+    def __init__(self, live: Callable[[], int], given: Callable[[], int] = lambda: 0) -> None:
+        """`live()`: how many answers are being generated; `given()`: how much has been sent, ever.
+
+        Between short answers there are moments without one, but not a whole time between two looks.
+        """
         self._live = live
+        self._given = given
+        self._given_before = -1
         self._thread = threading.Thread(target=self._run, name="gc", daemon=True)
 
     def start(self) -> None:
@@ -33,7 +38,9 @@ class IdleCollector:
 
     def look(self) -> bool:
         """Collects if it is worth it and nobody waits; whether it did."""
-        if gc.get_count()[0] < WORTH_IT or self._live():
+        given, before = self._given(), self._given_before
+        self._given_before = given
+        if given != before or gc.get_count()[0] < WORTH_IT or self._live():
             return False
         gc.collect()
         return True

@@ -159,7 +159,7 @@ class Server:
         if self._supervisor is not None:
             self._supervisor.watch()
         require_gil_off()
-        IdleCollector(self._live).start()
+        IdleCollector(self._live, lambda: sum(lane.pump.sends for lane in self._lanes)).start()
         self._gc_watch.start()
         trim()
         log.info("ready in %.2f s: http://%s, model %s", time.monotonic() - self._started, where, config.served_model_name[0])

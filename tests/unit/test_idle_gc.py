@@ -31,6 +31,7 @@ def garbage() -> weakref.ref[Loop]:
 def test_it_waits_for_a_quiet_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     live = [1]
     collector = IdleCollector(lambda: live[0])
+    collector.look()
     monkeypatch.setattr(idle_gc, "WORTH_IT", 100)
     gc.disable()
     try:
@@ -64,3 +65,20 @@ while sum(stats["collections"] for stats in gc.get_stats()) == before:
 def test_started_it_freezes_what_is_there_and_looks_by_itself() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_moment_between_answers_is_not_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [0]
+    collector = IdleCollector(lambda: 0, lambda: given[0])
+    monkeypatch.setattr(idle_gc, "WORTH_IT", 100)
+    gc.disable()
+    try:
+        left = garbage()
+        for _ in range(3):
+            given[0] += 1
+            assert not collector.look()
+        assert left() is not None
+        assert collector.look(), "nothing has been sent since the last look"
+        assert left() is None
+    finally:
+        gc.enable()
