@@ -12,8 +12,14 @@ ContentFormat = Literal["auto", "string", "openai"]
 
 
 def default_workers() -> int:
-    """Granian workers and lanes: one for each four cores, at least one."""
+    """Threads of the HTTPS server: one for each four cores, at least one."""
     return max(1, (os.cpu_count() or 1) // 4)
+
+
+def default_lanes() -> int:
+    """One for each two cores, but two where there are two."""
+    cores = os.cpu_count() or 1
+    return max(min(2, cores), cores // 2)
 
 
 def default_request_threads() -> int:
@@ -102,7 +108,8 @@ class ServeConfig:
     # threads
     workers: int = field(default_factory=default_workers)
     request_threads: int = field(default_factory=default_request_threads)
-    lanes: int = field(default_factory=default_workers)
+    lanes: int = field(default_factory=default_lanes)
+    streams_per_lane: int = 384
 
     # engines
     engine: EngineKind = "native"

@@ -65,7 +65,9 @@ def _server(parser: ArgumentParser) -> None:
           type=whole(1, 256), metavar="N")  # fmt: skip
     _flag(group, "request-threads", "threads that read requests, validate, render and tokenize (one for each core)",
           type=whole(1, 1024), metavar="N")  # fmt: skip
-    _flag(group, "lanes", "threads that carry tokens to clients (one for each four cores)",
+    _flag(group, "streams-per-lane", "streams that one lane takes before the next one is used (384)", type=whole(1), default=384,
+          metavar="N")  # fmt: skip
+    _flag(group, "lanes", "threads that carry tokens to clients (one for each two cores, at least two)",
           type=whole(1, 256), metavar="N")  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from fastfront.config import (
     ParserOptions,
     ServeConfig,
     StructuredOptions,
+    default_lanes,
     default_request_threads,
     default_workers,
 )
@@ -121,7 +122,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         shutdown_timeout_s=args.shutdown_timeout,
         workers=args.workers or default_workers(),
         request_threads=args.request_threads or default_request_threads(),
-        lanes=args.lanes or default_workers(),
+        lanes=args.lanes or default_lanes(),
+        streams_per_lane=args.streams_per_lane,
         engine=engine,
         engine_python=args.engine_python,
         step_ms=args.step_ms,

@@ -67,6 +67,11 @@ class Lane:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def load(self) -> int:
+        """Choices that are being generated, and calls that wait to begin. Any thread."""
+        return self.pump.live + len(self._inbox)
+
     def post(self, item: Call | Callable[[], None]) -> None:
         """Hands over a call to submit, or a function to run on the lane's thread."""
         self._inbox.append(item)

@@ -201,7 +201,9 @@ class Server:
         request_log = RequestLog(serving.tokenizer.decode, config.log.max_prompt_chars) if config.log.requests else None
         rejections = Rejections(config.served_model_name[0])
         admission = self._admission(rejections)
-        dispatcher = Dispatcher(self._lanes, self._balancer, vocabulary, serving.fingerprint, request_log, admission)
+        dispatcher = Dispatcher(
+            self._lanes, self._balancer, vocabulary, serving.fingerprint, request_log, admission, config.streams_per_lane
+        )
         if config.log.access:
             self._access_log = AccessLog(config.log.access_skips)
             self._access_log.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -37,6 +36,7 @@ class Dispatcher:
         fingerprint: str,
         on_submit: Callable[[PreparedCall], None] | None = None,
         admission: Admission | None = None,
+        streams_per_lane: int = 384,
     ) -> None:
         """`on_submit` sees every request before it starts, on the request's thread."""
         self._admission = admission
@@ -44,8 +44,8 @@ class Dispatcher:
         self._balancer = balancer
         self._vocabulary = vocabulary
         self._fingerprint = fingerprint
-        self._turn = itertools.count()
         self._on_submit = on_submit
+        self._streams_per_lane = streams_per_lane
 
     def announce(self, prepared: PreparedCall) -> None:
         """Shows `on_submit` a request that is submitted in steps."""
@@ -82,7 +82,7 @@ class Dispatcher:
             engines = self._admission.admit(len(prepared.prompts) * prepared.n, tokens, lambda: self._pick(prepared))
         if not engines:
             raise EngineDeadError("no engine is running")
-        lane = self._lanes[next(self._turn) % len(self._lanes)]
+        lane = self._lane()
         try:
             call = Call(
                 prepared,
@@ -102,6 +102,16 @@ class Dispatcher:
             call.again = partial(self._again, prepared, client, lane, headers)
         lane.post(call)
         self._watch(client, lane, call)
+
+    def _lane(self) -> Lane:
+        """The first lane that has few streams, else the one with the fewest.
+
+        Streams of one lane share wake-ups and messages, which is what few of them cost most by.
+        """
+        for lane in self._lanes:
+            if lane.load < self._streams_per_lane:
+                return lane
+        return min(self._lanes, key=lambda lane: lane.load)
 
     def _pick(self, prepared: PreparedCall) -> list[int]:
         choices = len(prepared.prompts) * prepared.n

@@ -105,8 +105,10 @@ def test_c64_more_clients_than_descriptors(start: StartServer, pieces: Pieces) -
 
 
 def test_c76_many_threads_swap_nothing(start: StartServer, pieces: Pieces) -> None:
-    """Several lanes, workers and request threads; one request in ten is left. Every answer is its own prompt."""
-    server = start("--lanes", "4", "--workers", "3", "--request-threads", "8", mock_flags=("--tokens", "echo")).wait_ready()
+    """Several lanes and request threads; one request in ten is left. Every answer is its own prompt."""
+    server = start(
+        "--lanes", "4", "--streams-per-lane", "1", "--request-threads", "8", mock_flags=("--tokens", "echo")
+    ).wait_ready()
     mock = server.mock
     assert mock is not None
     seconds, clients = 3.0, 8

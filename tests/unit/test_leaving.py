@@ -16,6 +16,7 @@ class Lane:
     """Notes what it is told; like a real one it must have a call before it may cancel it."""
 
     index = 0
+    load = 0
     pump = SimpleNamespace(live=0)
 
     def __init__(self) -> None:
@@ -67,3 +68,16 @@ def test_a_client_that_has_left_already(lane: Lane) -> None:
     submit(lane, Client(left=True))
     assert len(lane.posted) == 1
     assert lane.cancelled == lane.posted
+
+
+def test_few_streams_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastfront.streams.dispatcher.Call", lambda *arguments: arguments)
+    lanes: Any = [Lane(), Lane(), Lane()]
+    prepared: Any = SimpleNamespace(prompts=[SimpleNamespace(token_ids=[1])], n=1, data_parallel_rank=None, cache_salt=None)
+    dispatcher = Dispatcher(lanes, Balancer(1), None, "fp")  # type: ignore[arg-type]
+    for loads, chosen in (((0, 0, 0), 0), ((384, 9, 0), 1), ((900, 500, 700), 1), ((383, 0, 0), 0)):
+        for lane, load in zip(lanes, loads, strict=True):
+            lane.load = load
+        before = [len(lane.posted) for lane in lanes]
+        dispatcher.submit(prepared, Client(left=False), None, 0.0)
+        assert [len(lane.posted) - n for lane, n in zip(lanes, before, strict=True)].index(1) == chosen
