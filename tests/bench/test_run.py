@@ -152,15 +152,15 @@ def test_variants_are_measured_beside(tmp_path: Path, monkeypatch: pytest.Monkey
         return {"seconds": 0.0, "failures": []}
 
     monkeypatch.setattr("bench.cli.run", fake)
-    words = ["run", "--peers", "fastfront", "--flags=--lanes 2", "--other", str(PATHS.root), "--out", str(tmp_path)]
+    words = ["run", "--peers", "fastfront", "--flags=--lanes 9", "--other", str(PATHS.root), "--out", str(tmp_path)]
     assert main(words) == 0
-    assert [peer.title for peer in plans[0].peers] == ["fastfront", "fastfront --lanes 2", f"fastfront in {PATHS.root.name}"]
+    assert [peer.title for peer in plans[0].peers] == ["fastfront", "fastfront --lanes 9", f"fastfront in {PATHS.root.name}"]
     setting = Setting(PATHS, PATHS.models / "smollm2", tmp_path, ready_timeout_s=60.0)
     for peer in plans[0].peers[1:]:
         with peer.start(setting) as running:
             assert peer.name == running.name
             threads = [(task / "comm").read_text() for task in Path(f"/proc/{running.front.pid}/task").iterdir()]
-            assert ("lane-1\n" in threads) == (peer.name == "fastfront-flags")
+            assert ("lane-8\n" in threads) == (peer.name == "fastfront-flags")
         assert running.complaints == []
 
 
