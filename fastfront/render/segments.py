@@ -7,7 +7,6 @@ where the tokenizer allows it (fastfront.render.words).
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
@@ -17,7 +16,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from fastfront.render.tokenizer import TextTokenizer
+from fastfront.render.tokenizer import TextTokenizer, component_state
 from fastfront.render.words import WordEncoder
 
 _MAX_PIECE_CHARS = 1 << 16
@@ -109,7 +108,7 @@ def cutting_tokens(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]
 
     None if the tokenizer's work on a piece depends on what stands before it.
     """
-    if not _is_local(_state(tokenizer.pre_tokenizer)):
+    if not _is_local(component_state(tokenizer.pre_tokenizer)):
         return {}
     added: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
     every = [token.content for token in added.values()]
@@ -133,10 +132,6 @@ def _overlaps(mark: str, tokens: Iterable[str]) -> bool:
         token != mark and (mark in token or token in mark or token.endswith(heads) or token.startswith(tails))
         for token in tokens
     )
-
-
-def _state(component: Any) -> dict[str, Any]:
-    return {} if component is None else json.loads(component.__getstate__())
 
 
 def _is_local(state: dict[str, Any]) -> bool:

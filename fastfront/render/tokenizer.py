@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -87,6 +88,11 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
         raise SetupError(f"cannot read {path}: {error}") from error
     config = read_json(folder / "tokenizer_config.json")
     return TextTokenizer(tokenizer, {**read_json(folder / "special_tokens_map.json"), **config}, path)
+
+
+def component_state(component: Any) -> dict[str, Any]:
+    """What tokenizer.json says of a normalizer or pre-tokenizer; empty for None."""
+    return {} if component is None else json.loads(component.__getstate__())
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ nothing but a run of spaces goes on across a space. So a text can be cut there w
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from itertools import chain
@@ -15,6 +14,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
+
+from fastfront.render.tokenizer import component_state
 
 MOST_WORDS = 16_384  # of a generation
 MOST_CHARS = 32  # of a word that is kept
@@ -136,7 +137,7 @@ class WordEncoder:
 
 def can_be_cut(tokenizer: Tokenizer) -> bool:
     """Whether a space between a letter, digit or mark and an ASCII letter always begins a pre-token."""
-    state = _state(tokenizer.pre_tokenizer)
+    state = component_state(tokenizer.pre_tokenizer)
     parts = state["pretokenizers"] if state.get("type") == "Sequence" else [state]
     kinds = [_kind(part) for part in parts]
     return (
@@ -144,7 +145,7 @@ def can_be_cut(tokenizer: Tokenizer) -> bool:
         and "other" not in kinds
         and isinstance(tokenizer.model, BPE)
         and not tokenizer.model.dropout
-        and _keeps_spaces(_state(tokenizer.normalizer))
+        and _keeps_spaces(component_state(tokenizer.normalizer))
         and not any(
             token.lstrip or token.rstrip or token.single_word or _CUT.search(token.content)
             for token in tokenizer.get_added_tokens_decoder().values()
@@ -170,7 +171,3 @@ def _keeps_spaces(normalizer: dict[str, Any]) -> bool:
     if normalizer.get("type") == "Sequence":
         return all(_keeps_spaces(part) for part in normalizer["normalizers"])
     return normalizer.get("type") in (None, "NFC")
-
-
-def _state(component: Any) -> dict[str, Any]:
-    return {} if component is None else json.loads(component.__getstate__())
