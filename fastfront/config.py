@@ -11,6 +11,11 @@ EngineKind = Literal["native", "mock", "vllm", "external"]
 ContentFormat = Literal["auto", "string", "openai"]
 
 
+def cache_folder() -> Path:
+    """Where set-up keeps what it made: $FASTFRONT_CACHE, else ~/.cache/fastfront."""
+    return Path(os.environ.get("FASTFRONT_CACHE") or Path.home() / ".cache" / "fastfront")
+
+
 def default_workers() -> int:
     """Threads of the HTTPS server: one for each four cores, at least one."""
     return max(1, (os.cpu_count() or 1) // 4)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
+from fastfront.config import cache_folder
 from fastfront.engine_client.commands import PROJECT, default_engine_python
 from fastfront.errors import SetupError
 
@@ -13,11 +13,6 @@ ALIASES = {"smollm2": "smollm2"}  # to the folder's name below <cache>/models
 _FRONTEND_FILES = (
     "*.json", "*.jinja", "additional_chat_templates/*.jinja", "tokenizer.model",
 )  # fmt: skip
-
-
-def cache_folder() -> Path:
-    """Where set-up keeps what it made: $FASTFRONT_CACHE, else ~/.cache/fastfront."""
-    return Path(os.environ.get("FASTFRONT_CACHE") or Path.home() / ".cache" / "fastfront")
 
 
 def resolve_model(model: str, revision: str | None = None, engine_python: str | None = None) -> Path:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from fastfront.config import ServeConfig
+from fastfront.config import ServeConfig, cache_folder
 from fastfront.errors import SetupError
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -21,9 +21,9 @@ def find_engine_python(config: ServeConfig) -> str:
     Raises SetupError saying what to do.
     """
     if config.engine == "vllm" and config.engine_python is None:
-        cache = Path(os.environ.get("FASTFRONT_CACHE") or Path.home() / ".cache" / "fastfront")
-        if (cache / PEERS).exists():
-            return str(cache / PEERS)
+        python = cache_folder() / PEERS
+        if python.exists():
+            return str(python)
         raise SetupError("--engine vllm: name an interpreter that has vLLM with --engine-python, or run `make bench-peers`")
     return default_engine_python(config.engine_python)
 

@@ -10,9 +10,9 @@ import pytest
 
 from fastfront.cli import model as cli_model
 from fastfront.cli.main import main
-from fastfront.cli.model import cache_folder, resolve_model
+from fastfront.cli.model import resolve_model
 from fastfront.cli.serve import add_arguments, parse, serve_config
-from fastfront.config import Limits, LogOptions, ServeConfig, StructuredOptions
+from fastfront.config import Limits, LogOptions, ServeConfig, StructuredOptions, cache_folder
 from fastfront.errors import SetupError
 
 ROOT = Path(__file__).resolve().parents[2]
