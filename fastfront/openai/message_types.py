@@ -247,7 +247,6 @@ ChatMessage: TypeAlias = (
     | Message
 )
 _ONE: TypeAdapter[Any] = TypeAdapter(ChatMessage)
-_MANY: TypeAdapter[Any] = TypeAdapter(list[ChatMessage])
 _TEXTS = frozenset({"role", "content", "name", "tool_call_id"})
 
 
@@ -308,8 +307,10 @@ def normalized(message: Any) -> Any:
 
 def messages_error(messages: list[Any]) -> ApiError:
     """The schema error of all messages that have no shape."""
-    try:
-        _MANY.validate_python([normalized(message) for message in messages])
-    except ValidationError as error:
-        return schema_error({**details, "loc": ("messages", *details["loc"])} for details in error.errors(include_url=False))
-    return ApiError("A message's role or content has a wrong type.", param="messages")
+    found: list[Object] = []
+    for index, message in enumerate(messages):
+        try:
+            _ONE.validate_python(normalized(message))
+        except ValidationError as error:
+            found += [{**item, "loc": ("messages", index, *item["loc"])} for item in error.errors(include_url=False)]
+    return schema_error(found) if found else ApiError("A message's role or content has a wrong type.", param="messages")
