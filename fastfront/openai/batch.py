@@ -12,9 +12,9 @@ from typing_extensions import TypedDict
 from fastfront.errors import ApiError, bad_value
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import require_model
-from fastfront.openai.chat import prepare_reading, with_chat_sink
+from fastfront.openai.chat import CHAT, prepare_reading, with_chat_sink
 from fastfront.openai.checks import check_chat
-from fastfront.openai.fields import ChatBody, Int64, StructuredOutputs
+from fastfront.openai.fields import Int64, StructuredOutputs
 from fastfront.openai.serving import Serving
 from fastfront.streams.prepared import PreparedCall
 
@@ -82,7 +82,6 @@ def check_batch(body: Mapping[str, Any]) -> None:
 
 
 _READER: BodyReader[BatchBody] = BodyReader(TypeAdapter(BatchBody), check_batch)
-_CHAT: TypeAdapter[ChatBody] = TypeAdapter(ChatBody)
 
 
 def prepare_batch(body: bytes, header: Header, serving: Serving) -> PreparedCall:
@@ -112,7 +111,7 @@ def _chat(fields: Mapping[str, Any], messages: list[Any]) -> Mapping[str, Any]:
         raise bad_value("Batch chat completions do not support `stream`.", "stream")
     check_chat({"tool_choice": "none", **chat})
     try:
-        read: dict[str, Any] = dict(_CHAT.validate_python(chat))
+        read: dict[str, Any] = dict(CHAT.validate_python(chat))
     except ValidationError as error:
         raise ApiError(str(error)) from None
     read.pop("tools", None)                        # of no use: none may be called

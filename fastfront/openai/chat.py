@@ -51,7 +51,8 @@ _PLAIN = frozenset({
 })  # fmt: skip
 _ARGUMENTS = ("messages", "conversation")  # of whoever renders a template, not of a request
 _TEMPLATE_FIELDS = frozenset({"chat_template_kwargs", "documents", "reasoning_effort"})
-_READER: BodyReader[ChatBody] = BodyReader(TypeAdapter(ChatBody), check_chat)
+CHAT: TypeAdapter[ChatBody] = TypeAdapter(ChatBody)
+_READER: BodyReader[ChatBody] = BodyReader(CHAT, check_chat)
 
 
 def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
