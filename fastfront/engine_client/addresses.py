@@ -37,7 +37,7 @@ def ipc_address(name: str) -> str:
 
 
 def tcp_host(host: str) -> str:
-    """The host as it stands in a zmq endpoint: IPv6 in brackets."""
+    """The host as it stands in a zmq endpoint and in a URL: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fastfront.config import EngineKind, ServeConfig
+from fastfront.engine_client.addresses import tcp_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +83,8 @@ def headless_title(config: ServeConfig) -> str:
 
 def tree(config: ServeConfig) -> Planned:
     """All processes of a server. The frontend's title is without the port if the system chooses it."""
-    where = f"unix:{config.uds}" if config.uds else f"{bracketed(config.host)}:{config.port or ''}"
+    where = f"unix:{config.uds}" if config.uds else f"{tcp_host(config.host)}:{config.port or ''}"
     return Planned(f"fastfront serve {config.served_model_name[0]} {where}", engines(config))
-
-
-def bracketed(host: str) -> str:
-    """A host as it stands in a URL."""
-    return f"[{host}]" if ":" in host else host
 
 
 def describe(config: ServeConfig, headless: bool = False) -> str:
@@ -107,7 +103,7 @@ def describe(config: ServeConfig, headless: bool = False) -> str:
     workers = total - 1 - cores * (2 if headless else 1)
     first = f"1 for all, {counted(cores, 'keeper')}" if headless else "1 frontend"
     lines.append(f"{counted(total, 'process', 'es')}: {first}, {counted(cores, 'engine')}, {counted(workers, 'worker')}")
-    at = f"{bracketed(config.data_parallel_address)}:{config.data_parallel_rpc_port}"
+    at = f"{tcp_host(config.data_parallel_address)}:{config.data_parallel_rpc_port}"
     elsewhere = config.data_parallel_size - cores
     if headless:
         lines.append(f"they join a frontend at {at}")
