@@ -54,8 +54,7 @@ def engine_command(config: ServeConfig, python: str, index: int, handshake: str,
     if config.engine == "vllm":
         host, _, port = handshake.removeprefix("tcp://").rpartition(":")
         return kept(python, f"fastfront::vllm-engine-{index}", vllm_command(config, python, index, host.strip("[]"), port))
-    command = [python, "-m", "engine", str(config.model_path), "--handshake", handshake, "--data-parallel-rank", str(index)]
-    return [*command, *_options(config, {"--kv-cache-memory": config.kv_cache_memory}), *config.engine_args]
+    return native_command(config, python, index, ["--handshake", handshake])
 
 
 def headless_command(config: ServeConfig, python: str, index: int) -> list[str]:
@@ -69,9 +68,14 @@ def headless_command(config: ServeConfig, python: str, index: int) -> list[str]:
         port = str(config.data_parallel_rpc_port)
         command = vllm_command(config, python, index, config.data_parallel_address, port)
     else:
-        command = [python, "-m", "engine", str(config.model_path), "--headless", *where, "--data-parallel-rank", str(index)]
-        command += [*_options(config, {"--kv-cache-memory": config.kv_cache_memory}), *config.engine_args]
+        command = native_command(config, python, index, ["--headless", *where])
     return kept(python, f"fastfront::keeper-{index}", command)
+
+
+def native_command(config: ServeConfig, python: str, index: int, where: list[str]) -> list[str]:
+    """This project's engine; `where` are the flags that say whom it joins."""
+    command = [python, "-m", "engine", str(config.model_path), *where, "--data-parallel-rank", str(index)]
+    return [*command, *_options(config, {"--kv-cache-memory": config.kv_cache_memory}), *config.engine_args]
 
 
 def vllm_command(config: ServeConfig, python: str, index: int, host: str, port: str) -> list[str]:
