@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastfront.errors import ApiError, bad_value, unknown_model
 from fastfront.openai.bodies import Header
+from fastfront.openai.logprobs import FIELDS, NOTHING, LogprobsWanted, put_on_wire
+from fastfront.openai.sampling import sampling_map
 from fastfront.openai.schema_errors import schema_error
 from fastfront.openai.serving import Serving
 
@@ -112,6 +114,20 @@ def bad_words_ids(body: Body, serving: Serving) -> list[list[int]] | None:
             f"Too many bad words after tokenization: {len(found)}. The max number is {most}.", "bad_words", words
         )
     return found
+
+
+def sampling_of(
+    body: Body, serving: Serving, n: int, max_tokens: int, logprobs: Callable[[Body, Serving], LogprobsWanted]
+) -> tuple[dict[str, object], LogprobsWanted]:
+    """The sampling map without structured outputs, and which logprobs are wanted, as `logprobs` reads them. Raises ApiError."""
+    sampling = sampling_map(body, serving.defaults, serving.stops, n, max_tokens, serving.limits.max_n, serving.vocab_size)
+    if (words := bad_words_ids(body, serving)) is not None:
+        sampling["_bad_words_token_ids"] = words
+    put_thinking_budget(body, serving, sampling)
+    wanted = NOTHING if FIELDS.isdisjoint(body) else logprobs(body, serving)
+    if wanted is not NOTHING:
+        put_on_wire(wanted, sampling)
+    return sampling, wanted
 
 
 def put_thinking_budget(body: Body, serving: Serving, sampling: dict[str, object]) -> None:

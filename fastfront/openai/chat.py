@@ -13,12 +13,11 @@ from fastfront.errors import ApiError
 from fastfront.openai.beams.answers import ChatBeams, beam_sampling
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import (
-    bad_words_ids,
     priority_of,
-    put_thinking_budget,
     rank_of,
     request_id,
     require_model,
+    sampling_of,
     seed_of,
     stop_strings,
     usage_flags,
@@ -26,7 +25,7 @@ from fastfront.openai.calls import (
 from fastfront.openai.chat_sink import ChatSink
 from fastfront.openai.checks import check_chat, refuse_unserved
 from fastfront.openai.fields import ChatBody
-from fastfront.openai.logprobs import FIELDS, NOTHING, LogprobsWanted, chat_logprobs, put_on_wire
+from fastfront.openai.logprobs import NOTHING, LogprobsWanted, chat_logprobs
 from fastfront.openai.message_types import checked_messages
 from fastfront.openai.prompts import (
     encode_prompt,
@@ -37,7 +36,6 @@ from fastfront.openai.prompts import (
 )
 from fastfront.openai.reading import Reading
 from fastfront.openai.reasoning.prompt import reasoning_ended
-from fastfront.openai.sampling import sampling_map
 from fastfront.openai.serving import Serving
 from fastfront.openai.structured import put_structure, structured_map
 from fastfront.openai.tools.choice import Plan
@@ -181,13 +179,7 @@ def _sampling(
     fields: Mapping[str, Any], serving: Serving, plan: Plan | None, n: int, max_tokens: int
 ) -> tuple[dict[str, object], LogprobsWanted]:
     """The sampling map, and which logprobs are wanted. Raises ApiError."""
-    sampling = sampling_map(fields, serving.defaults, serving.stops, n, max_tokens, serving.limits.max_n, serving.vocab_size)
-    if (words := bad_words_ids(fields, serving)) is not None:
-        sampling["_bad_words_token_ids"] = words
-    put_thinking_budget(fields, serving, sampling)
-    wanted = NOTHING if FIELDS.isdisjoint(fields) else chat_logprobs(fields, serving)
-    if wanted is not NOTHING:
-        put_on_wire(wanted, sampling)
+    sampling, wanted = sampling_of(fields, serving, n, max_tokens, chat_logprobs)
     forced = None if plan is None else plan.constraint()
     if forced is None:
         put_structure(fields, serving.structured, sampling)

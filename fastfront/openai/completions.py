@@ -12,19 +12,18 @@ from fastfront.errors import ApiError, bad_value
 from fastfront.openai.beams.answers import CompletionBeams, beam_sampling
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import (
-    bad_words_ids,
     priority_of,
-    put_thinking_budget,
     rank_of,
     request_id,
     require_model,
+    sampling_of,
     seed_of,
     stop_strings,
     usage_flags,
 )
 from fastfront.openai.checks import check_completion, refuse_unserved
 from fastfront.openai.fields import CompletionBody
-from fastfront.openai.logprobs import FIELDS, NOTHING, LogprobsWanted, completion_logprobs, put_on_wire
+from fastfront.openai.logprobs import NOTHING, completion_logprobs
 from fastfront.openai.prompts import (
     encode_prompt,
     require_output_fits,
@@ -34,7 +33,7 @@ from fastfront.openai.prompts import (
     tokens_left,
     truncated,
 )
-from fastfront.openai.sampling import sampling_map, verify_length
+from fastfront.openai.sampling import verify_length
 from fastfront.openai.serving import Serving
 from fastfront.openai.structured import put_structure
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
@@ -82,7 +81,8 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
     if beams:
         sampling, wanted = beam_sampling(fields, n, serving), NOTHING
     else:
-        sampling, wanted = _sampling(fields, serving, n, lengths[0])
+        sampling, wanted = sampling_of(fields, serving, n, lengths[0], completion_logprobs)
+        put_structure(fields, serving.structured, sampling)
     prompts = []
     for (ids, text), max_tokens in zip(encoded, lengths, strict=True):
         if not beams:
@@ -122,21 +122,6 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
     if beams:
         prepared.steps = CompletionBeams(prepared, fields, serving)
     return prepared
-
-
-def _sampling(
-    fields: Mapping[str, Any], serving: Serving, n: int, max_tokens: int
-) -> tuple[dict[str, object], LogprobsWanted]:
-    """The sampling map, and which logprobs are wanted. Raises ApiError."""
-    sampling = sampling_map(fields, serving.defaults, serving.stops, n, max_tokens, serving.limits.max_n, serving.vocab_size)
-    if (words := bad_words_ids(fields, serving)) is not None:
-        sampling["_bad_words_token_ids"] = words
-    put_thinking_budget(fields, serving, sampling)
-    wanted = NOTHING if FIELDS.isdisjoint(fields) else completion_logprobs(fields, serving)
-    if wanted is not NOTHING:
-        put_on_wire(wanted, sampling)
-    put_structure(fields, serving.structured, sampling)
-    return sampling, wanted
 
 
 def _prompts(prompt: Any, serving: Serving) -> list[str | list[int]]:
