@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import MutableSequence
+from collections.abc import AsyncIterator, MutableSequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -156,29 +156,20 @@ class Server:
         created = int(time.time())
         common = {"id": request_id, "object": "chat.completion.chunk", "created": created, "model": self._name}
         begun: set[int] = set()
-        left = len(choices)
-        while left:
-            await news.wait()
-            news.clear()
-            for choice in choices:
-                delta = choice.take()
-                if delta is None:
-                    continue
-                if not begun:
-                    connection.begin_events()
-                if choice.index not in begun:
-                    begun.add(choice.index)
-                    role = {"role": "assistant", "content": ""}
-                    first = {"index": choice.index, "delta": role, "logprobs": None, "finish_reason": None}
-                    await connection.send_event({**common, "choices": [first]})
-                entry: dict[str, Any] = {"index": choice.index, "delta": {"content": delta.text}}
-                entry["logprobs"] = self._logprobs(delta, fields)
-                entry["finish_reason"] = delta.finish
-                if fields.get("return_token_ids"):
-                    entry["token_ids"] = delta.token_ids
-                await connection.send_event({**common, "choices": [entry]})
-                if delta.finish is not None:
-                    left -= 1
+        async for choice, delta in _deltas(choices, news):
+            if not begun:
+                connection.begin_events()
+            if choice.index not in begun:
+                begun.add(choice.index)
+                role = {"role": "assistant", "content": ""}
+                first = {"index": choice.index, "delta": role, "logprobs": None, "finish_reason": None}
+                await connection.send_event({**common, "choices": [first]})
+            entry: dict[str, Any] = {"index": choice.index, "delta": {"content": delta.text}}
+            entry["logprobs"] = self._logprobs(delta, fields)
+            entry["finish_reason"] = delta.finish
+            if fields.get("return_token_ids"):
+                entry["token_ids"] = delta.token_ids
+            await connection.send_event({**common, "choices": [entry]})
         if (fields.get("stream_options") or {}).get("include_usage"):
             await connection.send_event({**common, "choices": [], "usage": _usage(prompt_len, choices)})
         connection.end_events()
@@ -193,16 +184,11 @@ class Server:
         news: asyncio.Event,
     ) -> None:
         whole = [Delta() for _ in choices]
-        while any(delta.finish is None for delta in whole):
-            await news.wait()
-            news.clear()
-            for choice, delta in zip(choices, whole, strict=True):
-                more = choice.take()
-                if more is not None:
-                    delta.text += more.text
-                    delta.logprobs += more.logprobs
-                    delta.token_ids += more.token_ids
-                    delta.finish = more.finish
+        async for choice, more in _deltas(choices, news):
+            delta = whole[choice.index]
+            delta.text += more.text
+            delta.logprobs += more.logprobs
+            delta.finish = more.finish
         entries = []
         for choice, delta in zip(choices, whole, strict=True):
             entry: dict[str, Any] = {"index": choice.index, "message": {"role": "assistant", "content": delta.text}}
@@ -224,6 +210,19 @@ class Server:
     def _logprob(self, token: int, value: float) -> dict[str, Any]:
         text = self._prompts.token(token)
         return {"token": text, "logprob": value, "bytes": list(text.encode())}
+
+
+async def _deltas(choices: list[Choice], news: asyncio.Event) -> AsyncIterator[tuple[Choice, Delta]]:
+    """What comes of the choices, until all have finished."""
+    left = len(choices)
+    while left:
+        await news.wait()
+        news.clear()
+        for choice in choices:
+            delta = choice.take()
+            if delta is not None:
+                left -= delta.finish is not None
+                yield choice, delta
 
 
 def _usage(prompt_len: int, choices: list[Choice]) -> dict[str, int]:
