@@ -157,7 +157,7 @@ def tree(root: int) -> list[int]:
     """Process ids, `root` first whether it exists or not."""
     children: dict[int, list[int]] = {}
     members: dict[int, list[int]] = {}
-    for pid, fields in _all_processes():
+    for pid, fields in all_processes():
         children.setdefault(int(fields[1]), []).append(pid)
         members.setdefault(int(fields[3]), []).append(pid)
     found = {root: None}
@@ -170,7 +170,8 @@ def tree(root: int) -> list[int]:
     return list(found)
 
 
-def _all_processes() -> Iterator[tuple[int, list[str]]]:
+def all_processes() -> Iterator[tuple[int, list[str]]]:
+    """All of this machine: (id, the fields of its stat file behind the name)."""
     for entry in os.listdir(_PROC):
         if entry.isdigit():
             with contextlib.suppress(OSError):

@@ -18,9 +18,7 @@ from bench.interop.checks import CHECKS, CheckFailed, Client
 from bench.interop.sides import ENGINES, FRONTENDS, Places, Side
 from bench.peers.base import free_port, wait_healthy
 from bench.peers.processes import Child, PeerFailed
-from tools.setup.paths import Paths
-
-ROOT = Path(__file__).resolve().parents[2]
+from tools.setup.paths import find_paths
 
 
 @dataclass(slots=True)
@@ -102,8 +100,7 @@ def disagreements(cells: list[Cell]) -> list[str]:
 
 def main() -> int:
     """The exit status."""
-    cache = Path(os.environ.get("FASTFRONT_CACHE") or Path.home() / ".cache" / "fastfront")
-    paths = Paths(ROOT, cache)
+    paths = find_paths(os.environ)
     parser = argparse.ArgumentParser("python -m bench.interop", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--frontends", help=",".join(side.name for side in FRONTENDS))
     parser.add_argument("--engines", help=",".join(side.name for side in ENGINES))

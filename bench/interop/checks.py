@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench.interop.sides import SERVED
+from bench.peers.base import SERVED
 
 TIMEOUT_S = 180.0  # the first request with logprobs makes vLLM's engine compile for a minute
 PROMPT = "The capital of France is the city of"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.peers.base import SERVED
 from tools.setup.paths import Paths
 
-SERVED = "m"
 MAX_LEN = 2048
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
 _PEERS = "not installed: make bench-peers"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 from bench.load.options import LoadError
+from tools.setup import machine
 
 SOURCES = Path(__file__).parent / "native"
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,9 +17,9 @@ FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-pthread")
 
 def compiler() -> str:
     """$CC, cc or gcc. Raises LoadError if there is none."""
-    for name in (os.environ.get("CC"), "cc", "gcc"):
-        if name and (found := shutil.which(name)):
-            return found
+    found = machine.compiler()
+    if found is not None:
+        return found
     raise LoadError("the load generator needs a C compiler (cc): install gcc or clang, or name one in $CC")
 
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
 
 from bench.peers.base import Peer, Running, Setting, free_port, wait_healthy
 from bench.peers.processes import Child, PeerFailed
+from tools.setup.machine import compiler
 from tools.setup.paths import Paths
 
 _SOURCE = Path(__file__).with_name("floor.c")
 
 
-def _compiler() -> str | None:
-    return next((path for name in (os.environ.get("CC"), "cc", "gcc") if name and (path := shutil.which(name))), None)
-
-
 def problem(paths: Paths) -> str | None:
     """Why the floor cannot be had here."""
-    return None if _compiler() else "there is no C compiler (cc)"
+    return None if compiler() else "there is no C compiler (cc)"
 
 
 def compiled(paths: Paths) -> Path:
@@ -30,14 +26,14 @@ def compiled(paths: Paths) -> Path:
     source = _SOURCE.read_bytes()
     target = paths.peers / f"floor-{hashlib.sha256(source).hexdigest()[:12]}"
     if not target.exists():
-        compiler = _compiler()
-        if compiler is None:
+        cc = compiler()
+        if cc is None:
             raise PeerFailed("floor: there is no C compiler (cc)")
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_name(f"{target.name}.{os.getpid()}")
-        done = subprocess.run([compiler, "-O2", "-o", str(unfinished), str(_SOURCE)], capture_output=True, text=True, check=False)
+        done = subprocess.run([cc, "-O2", "-o", str(unfinished), str(_SOURCE)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise PeerFailed(f"floor: {compiler} failed:\n{done.stderr}")
+            raise PeerFailed(f"floor: {cc} failed:\n{done.stderr}")
         unfinished.replace(target)
     return target
 

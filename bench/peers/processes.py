@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bench.process import all_processes
+
 _PR_SET_PDEATHSIG = 1
 _PATIENCE_S = 20.0
 _POLL_S = 0.02
@@ -23,15 +25,7 @@ class PeerFailed(Exception):
 
 def session_members(session: int) -> list[int]:
     """Processes of a session that have not ended, zombies left out."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and fields[0] not in "ZX":
-                found.append(int(entry))
-    return found
+    return [pid for pid, fields in all_processes() if int(fields[3]) == session and fields[0] not in "ZX"]
 
 
 def _die_with_parent() -> None:

@@ -162,7 +162,8 @@ def settle(running: Running) -> None:
     while time.monotonic() < until:
         time.sleep(_SETTLE_S)
         before, now = now, snapshot(running.front.pid, pss=False)
-        if cpu_s(now.since(before)) < _QUIET_CORES * now.since(before).wall_s:
+        used = now.since(before)
+        if cpu_s(used) < _QUIET_CORES * used.wall_s:
             return
 
 
