@@ -35,7 +35,7 @@ def _server(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("HTTP server")
     _flag(group, "host", "address to listen on (all)", default="0.0.0.0", metavar="ADDRESS")
     _flag(group, "port", "port to listen on (8000)", type=_PORT, default=8000, metavar="N")
-    _flag(group, "uds", "listen on this Unix socket instead", metavar="PATH")
+    _flag(group, "uds", "listen on this Unix socket instead, without TLS", metavar="PATH")
     _flag(group, "served-model-name", "names of the model in requests; the first is the one in answers (MODEL)",
           nargs="+", metavar="NAME")  # fmt: skip
     _flag(group, "root-path", "path prefix a proxy puts before the routes", default="", metavar="PATH")
@@ -177,4 +177,5 @@ def _logging(parser: ArgumentParser) -> None:
           metavar="URL")  # fmt: skip
     _flag(group, "custom-histogram-buckets", "buckets of /metrics by family, such as {\"time_to_first_token\": [0.1, 1]}",
           type=histogram_buckets, default={}, metavar="JSON")
-    _switch(group, "disable-log-stats", "no regular line of statistics (every $VLLM_LOG_STATS_INTERVAL or 10 seconds)")
+    _switch(group, "disable-log-stats", "no vllm:* in /metrics, and no regular line of statistics (every "
+            "$VLLM_LOG_STATS_INTERVAL or 10 seconds)")

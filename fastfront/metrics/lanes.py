@@ -13,13 +13,13 @@ from fastfront.metrics.families import add_counter, add_histogram
 from fastfront.metrics.gc_watch import GcWatch
 
 HISTOGRAM_TEXTS = {
-    "fastfront:output_lag_seconds": "From an engine's timestamp of a step until all its streams were handed to the HTTP server.",
+    "fastfront:output_lag_seconds": "From an engine's timestamp of a step until the events of all its streams were written.",
     "fastfront:request_intake_seconds": "From a request's arrival until it was ready for a lane: body, checks, template, tokens.",
     "fastfront:lane_wait_seconds": "From then until its lane took it.",
     "fastfront:event_tokens": "Tokens per event of a stream.",
 }
 LANE_COUNTERS: tuple[tuple[str, str, Callable[[Lane], float]], ...] = (
-    ("fastfront:stream_writes", "Writes handed to the HTTP server.", lambda lane: lane.pump.sends),
+    ("fastfront:stream_writes", "Writes to clients.", lambda lane: lane.pump.sends),
     ("fastfront:overrun_tokens", "Tokens dropped behind a stop string.", lambda lane: lane.pump.overrun),
     ("fastfront:malformed_outputs", "Engine outputs that could not be read.", lambda lane: lane.pump.malformed),
     ("fastfront:lane_busy_seconds", "Time that the lane was not waiting.", lambda lane: lane.busy_s),
