@@ -22,15 +22,7 @@ def _no_text(value: object) -> object:
 
 
 Count = Annotated[int, BeforeValidator(_no_text)]
-
-
-def _budget(value: object) -> object:
-    if value is not None and (type(value) is not int or value < -1):
-        raise ValueError("no budget")
-    return value
-
-
-TokenBudget = Annotated[int | None, BeforeValidator(_budget)]
+TokenBudget = Annotated[int, Field(strict=True, ge=-1)]
 
 
 class StreamOptions(TypedDict, total=False):
@@ -122,7 +114,7 @@ class GenerationFields(TypedDict, total=False):
     logprob_token_ids: list[int] | None
     allowed_token_ids: list[int] | None
     bad_words: list[str]
-    thinking_token_budget: TokenBudget
+    thinking_token_budget: TokenBudget | None
     repetition_detection: RepetitionDetection | None
     structured_outputs: StructuredOutputs | None
     add_special_tokens: bool
