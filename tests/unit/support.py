@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from fastfront.cli.serve import add_arguments, parse, serve_config
 from fastfront.config import ServeConfig
 from fastfront.errors import ApiError
 from fastfront.openai.chat import prepare_chat
@@ -49,6 +51,13 @@ def make_folder(folder: Path, **tokenizer_config: Any) -> Path:
 
 def write(path: Path, **content: Any) -> None:
     path.write_text(json.dumps(content))
+
+
+def config_from(*words: str) -> ServeConfig:
+    """What the words behind `fastfront serve` mean."""
+    parser = ArgumentParser(allow_abbrev=False)
+    add_arguments(parser)
+    return serve_config(parse(words, parser), parser)
 
 
 def config_of(folder: Path, **changes: Any) -> ServeConfig:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,15 @@ import pytest
 from fastfront.cli import model as cli_model
 from fastfront.cli.main import main
 from fastfront.cli.model import resolve_model
-from fastfront.cli.serve import add_arguments, parse, serve_config
 from fastfront.config import Limits, LogOptions, ServeConfig, StructuredOptions, cache_folder
 from fastfront.errors import SetupError
+from tests.unit.support import config_from
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def config(*words: str) -> ServeConfig:
-    parser = ArgumentParser(allow_abbrev=False)
-    add_arguments(parser)
-    return serve_config(parse(words, parser), parser)
-
-
 def test_flags_take_underscores_and_values_keep_theirs(tiny_folder: Path) -> None:
-    got = config(str(tiny_folder), "--max_model_len=64", "--engine_args", "--report /tmp/a_b --max_seqs 5")
+    got = config_from(str(tiny_folder), "--max_model_len=64", "--engine_args", "--report /tmp/a_b --max_seqs 5")
     assert got.max_model_len == 64
     assert got.engine_args == ("--report", "/tmp/a_b", "--max_seqs", "5")
 
@@ -33,7 +26,7 @@ def test_flags_take_underscores_and_values_keep_theirs(tiny_folder: Path) -> Non
 def test_defaults(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VLLM_API_KEY", "VLLM_ENGINE_READY_TIMEOUT_S"):
         monkeypatch.delenv(name, raising=False)
-    got = config(str(tiny_folder))
+    got = config_from(str(tiny_folder))
     assert got.model_path == tiny_folder.resolve()
     assert got.served_model_name == (str(tiny_folder),)
     assert (got.host, got.port, got.engine, got.step_ms) == ("0.0.0.0", 8000, "native", 0.0)
@@ -92,25 +85,25 @@ FLAGS: list[tuple[list[str], str, Any]] = [
 
 @pytest.mark.parametrize(("words", "field", "value"), FLAGS)
 def test_flags(tiny_folder: Path, words: list[str], field: str, value: Any) -> None:
-    got = getattr(config(str(tiny_folder), *words), field)
+    got = getattr(config_from(str(tiny_folder), *words), field)
     assert value is None or got == value
     assert value is not None or field == "workers" or got is None
 
 
 def test_the_model_may_be_a_flag(tiny_folder: Path) -> None:
-    assert config("--model", str(tiny_folder)).model_path == tiny_folder.resolve()
+    assert config_from("--model", str(tiny_folder)).model_path == tiny_folder.resolve()
 
 
 def test_the_environment_gives_what_flags_do_not(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "secret")
     monkeypatch.setenv("VLLM_ENGINE_READY_TIMEOUT_S", "5")
     monkeypatch.setenv("VLLM_MAX_STOP_STRINGS", "7")
-    got = config(str(tiny_folder))
+    got = config_from(str(tiny_folder))
     assert (got.api_keys, got.engine_ready_timeout_s, got.limits.max_stop_strings) == (("secret",), 5, 7)
-    assert config(str(tiny_folder), "--api-key", "k").api_keys == ("k",)
+    assert config_from(str(tiny_folder), "--api-key", "k").api_keys == ("k",)
     monkeypatch.setenv("VLLM_MAX_STOP_STRINGS", "many")
     with pytest.raises(SetupError, match="VLLM_MAX_STOP_STRINGS"):
-        config(str(tiny_folder))
+        config_from(str(tiny_folder))
 
 
 BAD: list[tuple[list[str], str]] = [

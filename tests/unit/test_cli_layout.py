@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from argparse import ArgumentParser
 
 import pytest
 
-from fastfront.cli.serve import add_arguments, parse, serve_config
 from fastfront.config import ServeConfig
 from fastfront.engine_client.commands import engine_command, headless_command
 from fastfront.engine_client.layout import describe, tree
+from tests.unit.support import config_from
 
 
 def config(*words: str) -> ServeConfig:
-    parser = ArgumentParser(allow_abbrev=False)
-    add_arguments(parser)
-    return serve_config(parse(["smollm2", *words], parser), parser)
+    return config_from("smollm2", *words)
 
 
 @pytest.mark.parametrize(

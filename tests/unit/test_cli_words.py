@@ -9,16 +9,10 @@ import pytest
 
 from fastfront.cli.known import UnsupportedFlagError, sift
 from fastfront.cli.main import main
-from fastfront.cli.serve import add_arguments, parse, serve_config
+from fastfront.cli.serve import add_arguments
 from fastfront.cli.words import config_words, given_flags, joined_dots, with_dashes
-from fastfront.config import ServeConfig
 from fastfront.errors import SetupError
-
-
-def config(*words: str) -> ServeConfig:
-    parser = ArgumentParser(allow_abbrev=False)
-    add_arguments(parser)
-    return serve_config(parse(words, parser), parser)
+from tests.unit.support import config_from
 
 
 @pytest.mark.parametrize(
@@ -152,7 +146,7 @@ def test_refusals_exit_2(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_remarks_are_kept_for_the_log(tiny_folder: Path) -> None:
-    assert len(config(str(tiny_folder), "--trust-remote-code", "--api-server-count", "2").log.remarks) == 2
+    assert len(config_from(str(tiny_folder), "--trust-remote-code", "--api-server-count", "2").log.remarks) == 2
 
 
 # --- --config --------------------------------------------------------------------------------------------------------
@@ -181,7 +175,7 @@ def yaml_file(tmp_path: Path, tiny_folder: Path) -> str:
 
 
 def test_a_file_gives_flags(yaml_file: str, tiny_folder: Path) -> None:
-    got = config("--config", yaml_file)
+    got = config_from("--config", yaml_file)
     assert (got.model_path, got.served_model_name, got.port) == (tiny_folder.resolve(), ("a", "b"), 9000)
     assert (got.allowed_origins, got.api_keys) == (("x", "y"), ("k1",))
     assert (got.enable_request_id_headers, got.allow_credentials) == (True, False)
@@ -194,7 +188,7 @@ def test_the_command_line_comes_before_the_file(yaml_file: str, tiny_folder: Pat
     other = tmp_path / "other"
     other.symlink_to(tiny_folder)
     words = ["--port", "1", "--served_model_name=c", "--no-enable-request-id-headers", "--api-key", "k2"]
-    got = config(str(other), f"--config={yaml_file}", *words)
+    got = config_from(str(other), f"--config={yaml_file}", *words)
     assert (got.model, got.port, got.served_model_name) == (str(other), 1, ("c",))
     assert (got.enable_request_id_headers, got.api_keys) == (False, ("k2",))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from fastfront._speedups.watched import Watched
-from fastfront.cli.serve import add_arguments, parse, serve_config
 from fastfront.config import LogOptions
 from fastfront.errors import SetupError
 from fastfront.metrics.http import HttpMetrics
@@ -26,6 +24,7 @@ from fastfront.server.logs import configure_logging
 from fastfront.server.request_log import RequestLog
 from fastfront.server.watch import Watch
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
+from tests.unit.support import config_from
 
 
 @pytest.fixture
@@ -40,9 +39,7 @@ def root() -> Iterator[logging.Logger]:
 
 
 def options(folder: Path, *words: str) -> LogOptions:
-    parser = ArgumentParser(allow_abbrev=False)
-    add_arguments(parser)
-    return serve_config(parse([str(folder), *words], parser), parser).log
+    return config_from(str(folder), *words).log
 
 
 # --- flags and variables ---------------------------------------------------------------------------------------------
