@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import select
 import shutil
@@ -80,6 +79,8 @@ def _address(url: str) -> tuple[str, str, int | None] | None:
 
 def read(url: str) -> Scrape:
     """The server's metrics as of now. Raises SetupError naming --url."""
+    import http.client  # noqa: PLC0415 - slow to import, and this command's alone
+
     address = _address(url)
     assert address is not None
     scheme, host, port = address

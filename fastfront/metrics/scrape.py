@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client.parser import text_string_to_metric_families
-
 Labels = Mapping[str, str]
 
 
@@ -42,6 +40,8 @@ class Scrape:
 
 def parse(text: str, at_s: float) -> Scrape:
     """Reads a page. Raises ValueError for one that is none."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - slow to import, for `top` alone
+
     samples: dict[str, list[tuple[Labels, float]]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
