@@ -36,6 +36,13 @@ def bind_socket(host: str, port: int, uds: str | None) -> socket.socket:
     return tcp
 
 
+def remove_socket_file(sock: socket.socket) -> None:
+    """Removes the file of a bound Unix socket; others have none."""
+    if sock.family == socket.AF_UNIX:
+        with suppress(OSError):
+            os.unlink(sock.getsockname())
+
+
 def _remove_stale(path: str) -> None:
     """Removes a socket file that a server which was killed has left: nobody listens there."""
     with suppress(OSError):
@@ -76,11 +83,8 @@ class HttpServer:
     def stop(self) -> None:
         """Stops accepting and closes idle connections; waits a moment for those that still answer."""
         self._native.close_idle()
-        path = self._sock.getsockname() if self._sock.family == socket.AF_UNIX else ""
+        remove_socket_file(self._sock)
         self._sock.close()
-        if path:
-            with suppress(OSError):
-                os.unlink(path)
         deadline = time.monotonic() + STOP_WAIT_S
         while self._native.open and time.monotonic() < deadline:
             time.sleep(STOP_POLL_S)

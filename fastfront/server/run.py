@@ -48,7 +48,7 @@ from fastfront.server.development import Development, development_mode
 from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
 from fastfront.server.gil import require_gil_off
 from fastfront.server.health import Health
-from fastfront.server.http import bind_socket
+from fastfront.server.http import bind_socket, remove_socket_file
 from fastfront.server.idle_gc import IdleCollector
 from fastfront.server.listen import WebServer, describe_socket, make_server, raise_open_files
 from fastfront.server.logs import configure_logging
@@ -121,6 +121,17 @@ class Server:
             raise SetupError(
                 f"cannot listen on {config.uds or f'{config.host}:{config.port}'}: {error.strerror} (--host, --port, --uds)"
             ) from error
+        try:
+            server = self._start(sock)
+        except BaseException:
+            remove_socket_file(sock)  # a server that has started does it when it stops
+            raise
+        self._wait()
+        return self._stop(server)
+
+    def _start(self, sock: socket.socket) -> WebServer:
+        """Everything between the bound socket and a server that is ready."""
+        config = self._config
         where = describe_socket(sock)
         setproctitle.setproctitle(f"fastfront serve {config.served_model_name[0]} {where}")
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
@@ -163,8 +174,7 @@ class Server:
         self._gc_watch.start()
         trim()
         log.info("ready in %.2f s: http://%s, model %s", time.monotonic() - self._started, where, config.served_model_name[0])
-        self._wait()
-        return self._stop(server)
+        return server
 
     def _join(self, handshake_socket: zmq.Socket[bytes], sockets: list[LaneSockets]) -> list[EngineInfo]:
         config = self._config

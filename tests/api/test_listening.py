@@ -143,6 +143,15 @@ def test_socket_files_are_removed_even_those_of_killed_servers(start: StartServe
     assert not path.exists()
 
 
+def test_the_socket_file_of_a_server_that_cannot_start_is_removed(start: StartServer, tmp_path: Path) -> None:
+    path = tmp_path / "http.sock"
+    failing = start("--uds", str(path), "--engine-ready-timeout", "1", mock_flags=("--startup", "silent"))
+    wait_for(path.is_socket, "a bound socket")
+    assert failing.exits(LIMIT_S) == 1
+    assert "engines were ready" in failing.log()
+    assert not path.exists()
+
+
 def test_max_connections(start: StartServer) -> None:
     """Clients beyond it wait; they are served when others have gone."""
     server = start("--max-connections", "4").wait_ready()
