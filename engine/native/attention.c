@@ -8,11 +8,6 @@
 
 /* A tile is some (token, query head) pairs of one sequence that share a key/value head, against CHUNK keys at a time. */
 enum { CHUNK = 128, MOST_DIM = 512 };
-#ifdef __AVX512F__
-enum { ROWS = 12 };
-#else
-enum { ROWS = 3 };
-#endif
 
 struct attention {
     const struct cache *cache;
@@ -30,7 +25,7 @@ struct attention {
 ALWAYS void dot_keys(const float *const *query, float (*scores)[CHUNK + LANES], int at, const void *keys, size_t base,
                      int offset, int dim, int block_size, const int count, const int kind)
 {
-    lanes sums[ROWS];
+    lanes sums[TILE];
     for (int r = 0; r < count; r++)
         sums[r] = spread(0.0f);
     for (int d = 0; d < dim; d++) {
@@ -47,7 +42,7 @@ ALWAYS void dot_keys(const float *const *query, float (*scores)[CHUNK + LANES], 
 ALWAYS void add_values(float (*output)[MOST_DIM + LANES], float (*scores)[CHUNK + LANES], int at, const void *values,
                        size_t base, int length, int dim, int d, const int wide, const int count, const int kind)
 {
-    lanes left[ROWS], right[ROWS];
+    lanes left[TILE], right[TILE];
     for (int r = 0; r < count; r++) {
         left[r] = load(output[r] + d);
         right[r] = wide ? load(output[r] + d + LANES) : spread(0.0f);
@@ -114,11 +109,11 @@ ALWAYS void attend_tile(const struct attention *a, int index, const int count, c
     const struct piece *piece = &a->pieces[a->tiles[index][0]];
     const int head = a->tiles[index][1], pair = a->tiles[index][2];
     const int group = a->query_heads / c->heads, size = c->block_size, dim = c->value_dim;
-    const float *query[ROWS];
-    int positions[ROWS], first_key = 1 << 30, last_key = 0;
-    float most[ROWS], sums[ROWS];
-    float scores[ROWS][CHUNK + LANES] __attribute__((aligned(64)));
-    float output[ROWS][MOST_DIM + LANES] __attribute__((aligned(64)));
+    const float *query[TILE];
+    int positions[TILE], first_key = 1 << 30, last_key = 0;
+    float most[TILE], sums[TILE];
+    float scores[TILE][CHUNK + LANES] __attribute__((aligned(64)));
+    float output[TILE][MOST_DIM + LANES] __attribute__((aligned(64)));
     for (int r = 0; r < count; r++) {
         int token = (pair + r) / group, query_head = head * group + (pair + r) % group;
         query[r] = a->query + (piece->first + token) * a->query_row + query_head * a->query_head;
@@ -183,21 +178,8 @@ static void one_tile(void *argument, int index)
     const struct attention *a = argument;
     const struct piece *piece = &a->pieces[a->tiles[index][0]];
     int pairs = piece->count * (a->query_heads / a->cache->heads), left = pairs - a->tiles[index][2];
-    switch (left < ROWS ? left : ROWS) {
-        CASE(1)
-        CASE(2)
-        CASE(3)
-#ifdef __AVX512F__
-        CASE(4)
-        CASE(5)
-        CASE(6)
-        CASE(7)
-        CASE(8)
-        CASE(9)
-        CASE(10)
-        CASE(11)
-        CASE(12)
-#endif
+    switch (left < TILE ? left : TILE) {
+        EACH_TILE(CASE)
     }
 }
 
@@ -207,14 +189,14 @@ void attend(const struct cache *cache, const struct piece *pieces, int32_t num_p
 {
     int group = query_heads / cache->heads, count = 0;
     for (int p = 0; p < num_pieces; p++)
-        count += (pieces[p].count * group + ROWS - 1) / ROWS * cache->heads;
+        count += (pieces[p].count * group + TILE - 1) / TILE * cache->heads;
     int32_t (*tiles)[3] = malloc(sizeof *tiles * (size_t)(count ? count : 1));
     if (tiles == NULL)
         abort();
     int next = 0;
     for (int p = 0; p < num_pieces; p++)
         for (int head = 0; head < cache->heads; head++)
-            for (int pair = 0; pair < pieces[p].count * group; pair += ROWS, next++) {
+            for (int pair = 0; pair < pieces[p].count * group; pair += TILE, next++) {
                 tiles[next][0] = p;
                 tiles[next][1] = head;
                 tiles[next][2] = pair;

@@ -3,12 +3,6 @@
 #include "pool.h"
 #include "vector.h"
 
-/* Rows of x that are multiplied with a panel at a time: their sums fill the registers. */
-#ifdef __AVX512F__
-enum { TILE = 12 };
-#else
-enum { TILE = 3 };
-#endif
 enum { TASKS_PER_THREAD = 4, AHEAD = 2048 };
 
 struct product {
@@ -106,20 +100,7 @@ ALWAYS void all_rows(const struct product *p, int panel, const int kind)
         /* Two even tiles are better than a full one and a rest. */
         int count = left <= TILE ? (int)left : left < 2 * TILE ? (int)(left + 1) / 2 : TILE;
         switch (count) {
-            CASE(1)
-            CASE(2)
-            CASE(3)
-#ifdef __AVX512F__
-            CASE(4)
-            CASE(5)
-            CASE(6)
-            CASE(7)
-            CASE(8)
-            CASE(9)
-            CASE(10)
-            CASE(11)
-            CASE(12)
-#endif
+            EACH_TILE(CASE)
         }
         row += count;
     }

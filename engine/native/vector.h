@@ -11,6 +11,15 @@
 #define ALWAYS static inline __attribute__((always_inline))
 
 enum { LANES = 16 };
+/* Most rows of a tile: their sums fill the registers. EACH_TILE makes a case for each number of rows, a constant in it. */
+#ifdef __AVX512F__
+enum { TILE = 12 };
+#define EACH_TILE(CASE) \
+    CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#else
+enum { TILE = 3 };
+#define EACH_TILE(CASE) CASE(1) CASE(2) CASE(3)
+#endif
 /* How numbers are stored; the values are part of the interface. */
 enum storage { FLOAT32 = 0, BFLOAT16 = 1 };
 
