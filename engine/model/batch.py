@@ -52,14 +52,20 @@ class FlatBatch:
     def on_device(self) -> PieceTensors:
         """Pieces and tables where the tokens are, made when first asked for."""
         if self.piece_tensors is None:
-            starts = self.pieces[:, 3]
-            lengths = np.diff(np.append(starts, len(self.tables)))
-            tables = np.zeros((len(starts), int(lengths.max(initial=1))), dtype=np.int32)
-            tables[np.arange(tables.shape[1]) < lengths[:, None]] = self.tables
+            lengths = self._table_lengths()
+            tables = np.zeros((len(lengths), int(lengths.max(initial=1))), dtype=np.int32)
+            self.fill(tables)
             device = self.flat.device
             most = int(self.pieces[:, 1].max(initial=1))
             self.piece_tensors = PieceTensors(to_device(self.pieces, device), to_device(tables, device), most)
         return self.piece_tensors
+
+    def fill(self, tables: Ints) -> None:
+        """Write each sequence's block numbers to the beginning of its row of `tables` [sequences, width]."""
+        tables[np.arange(tables.shape[1]) < self._table_lengths()[:, None]] = self.tables
+
+    def _table_lengths(self) -> Ints:
+        return np.diff(self.pieces[:, 3], append=np.int32(len(self.tables)))
 
     def groups(self) -> Groups:
         """The batch cut into calls of torch's attention, made when first asked for."""

@@ -71,9 +71,7 @@ class DecodeGraphs:
         if size is None or batch.last_rows != list(range(count)) or len(batch.tokens) != count:
             return None
         tables = np.zeros((size, widest), dtype=np.int32)
-        ends = [*batch.pieces[1:, 3], len(batch.tables)]
-        for row, (begin, end) in enumerate(zip(batch.pieces[:, 3], ends, strict=True)):
-            tables[row, : end - begin] = batch.tables[begin:end]
+        batch.fill(tables[:count])
         pieces = np.zeros((size, 4), dtype=np.int32)
         pieces[:count] = batch.pieces
         self._tables[:size].copy_(to_device(tables, self._device))
