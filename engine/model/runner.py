@@ -111,12 +111,13 @@ class ModelRunner:
     def record(self, sizes: list[int], table_width: int, recorder: Recorder) -> None:
         """Record decode steps of these numbers of sequences; needs attention by a kernel."""
         assert self._attention.kernel is not None
-        self._graphs = DecodeGraphs(self._all_logits, sizes, table_width, self._block_size, self._device, recorder)
+        self._graphs = DecodeGraphs(self._logits, sizes, table_width, self._block_size, self._device, recorder)
 
-    def _all_logits(self, batch: FlatBatch) -> torch.Tensor:
+    def _logits(self, batch: FlatBatch, **more: torch.Tensor) -> torch.Tensor:
+        """Logits of all rows, or as `more` tells the model."""
         self._attention.batch = batch
         output = self._model(
-            input_ids=batch.tokens[None], position_ids=batch.positions[None], use_cache=False, return_dict=True
+            input_ids=batch.tokens[None], position_ids=batch.positions[None], use_cache=False, return_dict=True, **more
         )
         logits: torch.Tensor = output.logits[0]
         return logits
@@ -129,13 +130,7 @@ class ModelRunner:
         keep = torch.tensor(rows or [len(batch.tokens) - 1], dtype=torch.long, device=self._device)
         if self._lean is not None:
             return self._lean(batch, keep)
-        more = {"logits_to_keep": keep} if self._picks_rows else {}
-        self._attention.batch = batch
-        output = self._model(
-            input_ids=batch.tokens[None], position_ids=batch.positions[None], use_cache=False, return_dict=True, **more
-        )
-        logits: torch.Tensor = output.logits[0]
-        return logits if self._picks_rows else logits[keep]
+        return self._logits(batch, logits_to_keep=keep) if self._picks_rows else self._logits(batch)[keep]
 
     def _wanted_rows(self, batch: FlatBatch) -> tuple[list[int], list[tuple[str, int, int]]]:
         """Rows whose logits are needed, and (request, first row, rows) of wanted prompt logprobs.
