@@ -1,8 +1,9 @@
-"""Progress of something that is counted in bytes."""
+"""Lines that tell how far a process is, and progress of something that is counted in bytes."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from typing import TextIO
@@ -12,6 +13,16 @@ LINE_S = 5.0
 REDRAW_S = 0.1
 _BAR = 24
 _MB = 1e6
+
+
+def teller(who: str) -> Callable[[str], None]:
+    """What writes lines of `who` to standard error, with the time since now."""
+    start = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{who} [{time.monotonic() - start:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    return say
 
 
 class Progress:

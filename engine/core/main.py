@@ -7,7 +7,6 @@ import queue
 import secrets
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 
@@ -25,6 +24,7 @@ from engine.executor.processes import core_title
 from engine.kv_cache.manager import KvCacheManager
 from engine.lifecycle import die_with_parent, set_title
 from engine.model.errors import ModelError
+from engine.progress import teller
 from engine.protocol import ReadyPayload
 from engine.scheduler.scheduler import Limits, Scheduler
 from engine.structured.compiler import GrammarCompiler
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         die_with_parent()
         # Ctrl-C in a terminal reaches the whole group; the frontend decides when we leave.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    say = progress(index)
+    say = teller(f"engine {index}")
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
         link = FrontendLink(
@@ -67,16 +67,6 @@ def main(argv: list[str] | None = None) -> int:
     link.close_outputs()
     context.term()
     return status
-
-
-def progress(index: int) -> Callable[[str], None]:
-    """Writer of progress lines with the time since now."""
-    start = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"engine {index} [{time.monotonic() - start:6.1f} s] {text}", file=sys.stderr, flush=True)
-
-    return say
 
 
 def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None]) -> int:

@@ -6,7 +6,6 @@ import argparse
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from typing import Protocol
@@ -18,6 +17,7 @@ from engine.executor.plan import StepPlan, StepResult, WorkerInfo
 from engine.executor.processes import OUTPUT_RANK, Place, worker_title
 from engine.lifecycle import be_killed_with, set_title
 from engine.model.errors import ModelError
+from engine.progress import teller
 from engine.shm.errors import PeerDiedError, RingClosedError
 from engine.shm.peer import Peer
 from engine.shm.ring import RingReader, RingWriter
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None, build: Build = build_worker) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
-    say = progress(args.engine, args.rank)
+    say = teller(f"engine {args.engine} worker {args.rank}")
     try:
         return _serve(args, build, say)
     except (RingClosedError, PeerDiedError):
@@ -73,16 +73,6 @@ def main(argv: list[str] | None = None, build: Build = build_worker) -> int:
     except Exception:
         say(traceback.format_exc())
         return 1
-
-
-def progress(engine: int, rank: int) -> Callable[[str], None]:
-    """Writer of progress lines with the time since now."""
-    start = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"engine {engine} worker {rank} [{time.monotonic() - start:6.1f} s] {text}", file=sys.stderr, flush=True)
-
-    return say
 
 
 def _serve(args: argparse.Namespace, build: Build, say: Callable[[str], None]) -> int:
