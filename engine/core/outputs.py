@@ -44,23 +44,14 @@ def aborted(request: Request) -> EngineCoreOutput:
 
 
 def _wire_logprobs(logprobs: Logprobs) -> list[object]:
-    ids, values, ranks = logprobs
-    shape = list(ids.shape)
-    return [
-        array("<i4", shape, ids.tobytes()),
-        array("<f4", shape, values.tobytes()),
-        array("<i8", [shape[0]], ranks.tobytes()),
-        None,
-    ]
+    return [*_arrays(logprobs, ("<i4", "<f4", "<i8")), None]
 
 
 def _wire_prompt_logprobs(logprobs: Logprobs) -> list[object]:
-    ids, values, ranks = logprobs
-    shape = list(ids.shape)
-    return [
-        array("int32", shape, ids.tobytes()),
-        array("float32", shape, values.tobytes()),
-        array("int32", [shape[0]], ranks.astype("<i4").tobytes()),
-        None,
-        None,
-    ]
+    # These go as tensors, which have other names of types and 4-byte ranks.
+    narrow = logprobs._replace(ranks=logprobs.ranks.astype("<i4"))
+    return [*_arrays(narrow, ("int32", "float32", "int32")), None, None]
+
+
+def _arrays(logprobs: Logprobs, types: tuple[str, str, str]) -> list[object]:
+    return [array(kind, list(part.shape), part.tobytes()) for kind, part in zip(types, logprobs, strict=True)]
