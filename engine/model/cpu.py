@@ -8,7 +8,7 @@ from typing import TypeGuard
 import torch
 import torch.nn.functional as F
 
-from engine.model.packed import Arena, NativeLinear, PackedWeight
+from engine.model.packed import Arena, NativeLinear, PackedWeight, data_of
 from engine.native.library import Kernels
 
 PACK_ROWS = 8
@@ -47,7 +47,7 @@ class Siblings:
     """
 
     def __init__(self, linears: list[torch.nn.Linear]) -> None:
-        biases = [bias for bias in (_data(linear.bias) for linear in linears) if bias is not None]
+        biases = [bias for bias in (data_of(linear.bias) for linear in linears) if bias is not None]
         weight = torch.cat([linear.weight.data for linear in linears])
         self.whole = PackedLinear(weight, torch.cat(biases) if biases else None)
         self.sizes = [linear.out_features for linear in linears]
@@ -112,7 +112,7 @@ def speed_up(model: torch.nn.Module, memory_bytes: int) -> None:
         for name, linear in linears.items():
             if linear.weight.nbytes <= memory_bytes:
                 memory_bytes -= linear.weight.nbytes
-                setattr(parent, name, PackedLinear(linear.weight.data, _data(linear.bias)))
+                setattr(parent, name, PackedLinear(linear.weight.data, data_of(linear.bias)))
 
 
 @torch.no_grad()
@@ -135,17 +135,13 @@ def use_kernels(model: torch.nn.Module, kernels: Kernels, arena: Arena) -> None:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if _packable(child):
-                weight = PackedWeight(child.weight.data, _data(child.bias), arena)
+                weight = PackedWeight(child.weight.data, data_of(child.bias), arena)
                 setattr(parent, name, NativeLinear(weight, kernels))
     model.float()
 
 
 def _packable(module: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
     return type(module) is torch.nn.Linear and module.weight.dtype in (torch.float32, torch.bfloat16)
-
-
-def _data(parameter: torch.nn.Parameter | None) -> torch.Tensor | None:
-    return None if parameter is None else parameter.data
 
 
 def _alike(linears: list[torch.nn.Linear]) -> bool:

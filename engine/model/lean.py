@@ -20,7 +20,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
 from engine.model.batch import FlatBatch
 from engine.model.blocked import BlockedCache
-from engine.model.packed import GATED_SILU, GATED_TANH, KINDS, Arena, PackedWeight, multiply
+from engine.model.packed import GATED_SILU, GATED_TANH, KINDS, Arena, PackedWeight, data_of, multiply
 from engine.native.library import Kernels, Layer, Step
 
 _KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -163,7 +163,7 @@ def lean(model: Any, kernels: Kernels, arena: Arena) -> LeanModel | None:
     for index in range(len(model.model.layers)):
         layers.append(_layer(model.model.layers[index], type(model), activation, offset, arena))
         model.model.layers[index] = torch.nn.Identity()
-    head = PackedWeight(model.lm_head.weight.data, _data(model.lm_head.bias), arena)
+    head = PackedWeight(model.lm_head.weight.data, data_of(model.lm_head.bias), arena)
     final = _norm(model.model.norm, offset)
     model.lm_head = torch.nn.Identity()
     model.float()
@@ -184,9 +184,9 @@ def _is_plain(layer: Any) -> bool:
 def _layer(layer: Any, family: type, activation: int, offset: float, arena: Arena) -> _Parts:
     attention, mlp = layer.self_attn, layer.mlp
     qkv = _together((attention.q_proj, attention.k_proj, attention.v_proj), arena)
-    out = PackedWeight(attention.o_proj.weight.data, _data(attention.o_proj.bias), arena)
+    out = PackedWeight(attention.o_proj.weight.data, data_of(attention.o_proj.bias), arena)
     gate_up = _together((mlp.gate_proj, mlp.up_proj), arena, gated=True)
-    down = PackedWeight(mlp.down_proj.weight.data, _data(mlp.down_proj.bias), arena)
+    down = PackedWeight(mlp.down_proj.weight.data, data_of(mlp.down_proj.bias), arena)
     sandwich = family in (Gemma2ForCausalLM, Gemma3ForCausalLM)
     norms = (
         _norm(layer.input_layernorm, offset),
@@ -221,7 +221,7 @@ def _layer(layer: Any, family: type, activation: int, offset: float, arena: Aren
 
 def _together(linears: tuple[Any, ...], arena: Arena, gated: bool = False) -> PackedWeight:
     """Linear layers of one input as one."""
-    biases = [_data(linear.bias) for linear in linears]
+    biases = [data_of(linear.bias) for linear in linears]
     filled = [
         torch.zeros(linear.out_features) if bias is None else bias.float() for bias, linear in zip(biases, linears, strict=True)
     ]
@@ -239,10 +239,6 @@ def _norm(module: Any, offset: float) -> Any:
 
 def _address(norm: _Norm | None) -> int | None:
     return None if norm is None else norm.weight.data_ptr()
-
-
-def _data(parameter: torch.nn.Parameter | None) -> torch.Tensor | None:
-    return None if parameter is None else parameter.data
 
 
 def _window(attention: Any, family: type) -> int:

@@ -82,7 +82,7 @@ def load(
     device: torch.device,
     packing_bytes: int = 0,
     kernels: Kernels | None = None,
-    split: Callable[[Any], object] | None = None,
+    split: Callable[[Any], None] | None = None,
     say: Callable[[str], None] | None = None,
     memory_bytes: int = 0,
 ) -> Loaded:

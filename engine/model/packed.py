@@ -81,6 +81,11 @@ def multiply(kernels: Kernels, weight: PackedWeight, x: torch.Tensor, out: torch
     kernels.gemm(weight.address, x.data_ptr(), len(x), weight.inputs, out.data_ptr(), weight.outputs, STORE)
 
 
+def data_of(parameter: torch.nn.Parameter | None) -> torch.Tensor | None:
+    """What a parameter holds; a layer without bias has None."""
+    return None if parameter is None else parameter.data
+
+
 def _halves(rows: torch.Tensor, gated: bool) -> torch.Tensor:
     """Rows [outputs, inputs] as [panels, 2, HALF, inputs], filled up with zeros."""
     parts = list(rows.chunk(2)) if gated else [rows]

@@ -108,8 +108,8 @@ class Splitter:
         self._summed: list[tuple[torch.nn.Module, str]] = []
         self._logit_widths: list[int] | None = None
 
-    def split(self, model: Any) -> str:
-        """Keep this rank's part of the weights; says who has what. ModelError if the model cannot be split."""
+    def split(self, model: Any) -> None:
+        """Keep this rank's part of the weights. ModelError if the model cannot be split."""
         ranks, config = self.group.size, model.config.get_text_config(decoder=True)
         plan: dict[str, str] = model.tp_plan or {}
         if not any(style.startswith("colwise") for name, style in plan.items() if name != "lm_head"):
@@ -130,8 +130,6 @@ class Splitter:
             if type(module) is not torch.nn.Linear:
                 raise ModelError(f"--tensor-parallel-size {ranks}: {path} cannot be split ({style})")
             self._split_linear(model.get_submodule(parent_path), parent_path, name, module, style, heads)
-        counts = " and ".join(str(part.end - part.first) for part in heads.query)
-        return f"{query} attention heads on {ranks} ranks: {counts}"
 
     def join(self, lean: LeanModel | None) -> None:
         """Have the layers that give parts of sums give the sums; `lean` is the model's fast form, if it has one."""

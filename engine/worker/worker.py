@@ -19,13 +19,12 @@ from engine.model.blocked import BlockedCache
 from engine.model.cache import PagedCache, bytes_per_token
 from engine.model.errors import ModelError
 from engine.model.graphs import CudaRecorder, graph_sizes
-from engine.model.memory import Usage, cache_budget
+from engine.model.memory import GIB, Usage, cache_budget
 from engine.model.runner import ModelRunner, Sequences, largest_step
 from engine.model.split import Splitter
 from engine.native.library import Kernels, KernelsError, load_kernels
 from engine.worker.group import TensorGroup
 
-GIB = 1 << 30
 CPU_CACHE_BYTES = 4 * GIB
 """Default size of the KV cache on a CPU: reserved, not touched; at most a quarter of the free memory."""
 PACKING_SHARE = 4
