@@ -57,11 +57,11 @@ class WorkerProcess:
             *lines, self._rest = (self._rest + data).split(b"\n")
             if not data and self._rest:
                 lines, self._rest = [self._rest], b""
-            for line in lines:
-                self.tail.append(line.decode("utf-8", "replace"))
-            if lines:
+            texts = [line.decode("utf-8", "replace") for line in lines]
+            self.tail += texts
+            if texts:
                 with contextlib.suppress(OSError, ValueError):
-                    sys.stderr.write("".join(f"{line.decode('utf-8', 'replace')}\n" for line in lines))
+                    sys.stderr.write("".join(f"{text}\n" for text in texts))
                     sys.stderr.flush()
             if not data:
                 return False
