@@ -384,12 +384,19 @@ def test_a_local_engine_dies_with_its_parent(frontend: WireFrontend, folder: Pat
         time.sleep(0.02)
 
 
-def test_a_failing_step_sends_the_sentinel_and_exits_1(frontend: WireFrontend, spawn: Spawn, folder: Path) -> None:
-    code = (
-        "import sys; from engine.worker.worker import Worker;"
-        "Worker.execute = lambda self, plan: 1 / 0;"
-        "from engine.core.main import main; sys.exit(main(sys.argv[1:]))"
-    )
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("from engine.worker.worker import Worker; Worker.execute = lambda self, plan: 1 / 0", "ZeroDivisionError"),
+        (
+            "from engine.core.output_thread import Codec; Codec.encode_into = lambda self, message, buffer: 1 / 0",
+            "the output thread failed",
+        ),
+    ],
+    ids=["step", "output-thread"],
+)
+def test_a_failure_sends_the_sentinel_and_exits_1(frontend: WireFrontend, folder: Path, fault: str, message: str) -> None:
+    code = f"import sys; {fault}; from engine.core.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, str(folder), "--handshake", frontend.handshake_address]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         frontend.accept()
@@ -397,23 +404,7 @@ def test_a_failing_step_sends_the_sentinel_and_exits_1(frontend: WireFrontend, s
         frontend.until(lambda: frontend.dead)
         _, errors = process.communicate(timeout=EXIT_S)
     assert process.returncode == 1
-    assert "ZeroDivisionError" in errors
-
-
-def test_a_failing_output_thread_sends_the_sentinel_and_exits_1(frontend: WireFrontend, folder: Path) -> None:
-    code = (
-        "import sys; from engine.core import output_thread;"
-        "output_thread.Codec.encode_into = lambda self, message, buffer: 1 / 0;"
-        "from engine.core.main import main; sys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", code, str(folder), "--handshake", frontend.handshake_address]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        frontend.accept()
-        frontend.add("r", PROMPT, GREEDY)
-        frontend.until(lambda: frontend.dead)
-        _, errors = process.communicate(timeout=EXIT_S)
-    assert process.returncode == 1
-    assert "the output thread failed" in errors
+    assert message in errors
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_engine_with_a_clear_line(
