@@ -1,6 +1,6 @@
 """The engine's shared-memory ring against multiprocessing.Queue and ZeroMQ over ipc.
 
-    .venv-engine/bin/python -m bench.shm_queue [--sizes 1024,65536] [--readers 1,2] [--seconds S] [--json FILE]
+    .venv-engine/bin/python -m bench.shm_queue [--sizes 1024,65536] [--readers 1,2] [--rounds N] [--json FILE]
 
 One writer, readers in processes of their own, every message to every reader. Latency is from before the writer's call
 to after the reader's, messages sent at a fixed pace, so that readers have to wait for each one. Throughput is flat
@@ -14,7 +14,6 @@ import json
 import multiprocessing
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ from typing import Any
 
 import zmq
 
+from bench.machine import commit, machine
 from engine.shm.ring import RingReader, RingWriter
 from engine.shm.segment import create
 
@@ -208,19 +208,15 @@ def main(argv: list[str]) -> int:
                 result = {"queue": kind, "bytes": size, "readers": readers, "p50_us": p50, "p99_us": p99}
                 results.append({**result, "messages_per_s": rate, "cpu_us_per_message": cost, "rates": rates[kind]})
     if args.json:
-        record = {"machine": machine(), "arguments": argv, "results": results}
+        record = {"machine": surroundings(), "arguments": argv, "results": results}
         args.json.write_text(json.dumps(record, indent=1) + "\n")
     return 0
 
 
-def machine() -> dict[str, object]:
+def surroundings() -> dict[str, object]:
     """Where the figures come from."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")), "")
     versions = {"python": platform.python_version(), "pyzmq": zmq.pyzmq_version(), "zmq": zmq.zmq_version()}
-    here = {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()}
-    return {**here, "commit": commit, **versions}
+    return {**machine(), **commit(Path(__file__).parents[1]), **versions}
 
 
 if __name__ == "__main__":
