@@ -14,7 +14,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 SPEEDUPS = Path("fastfront/_speedups")
-PARSER = SPEEDUPS / "llhttp"  # C sources of the HTTP parser, as its authors generate them
+PARSER = SPEEDUPS / "vendor" / "llhttp"  # C sources of the HTTP parser, as its authors generate them
 
 
 def extensions() -> list[Extension]:

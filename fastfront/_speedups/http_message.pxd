@@ -1,6 +1,6 @@
 """One HTTP/1.1 request at a time, out of the bytes of a connection. The thread that reads a connection owns its Message.
 
-The grammar is llhttp's (in llhttp/, the parser of Node.js) in its strict mode: lengths that contradict each other, bare line
+The grammar is llhttp's (in vendor/llhttp/, the parser of Node.js) in its strict mode: lengths that contradict each other, bare line
 feeds and the like are errors, so that no proxy in front can be made to see other requests than we do.
 """
 from libc.stddef cimport size_t
@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from fastfront._speedups.buffers cimport Buf
 
 
-cdef extern from "llhttp/llhttp.h" nogil:
+cdef extern from "vendor/llhttp/llhttp.h" nogil:
     ctypedef struct llhttp_t:
         void *data
         uint64_t content_length

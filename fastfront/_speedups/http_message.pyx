@@ -6,7 +6,7 @@ from libc.string cimport memset
 from fastfront._speedups.buffers cimport Buf, buf_free, buf_init, buf_put
 
 
-cdef extern from "llhttp/llhttp.h" nogil:
+cdef extern from "vendor/llhttp/llhttp.h" nogil:
     ctypedef int (*llhttp_cb)(llhttp_t *) noexcept
     ctypedef int (*llhttp_data_cb)(llhttp_t *, const char *, size_t) noexcept
     ctypedef struct llhttp_settings_t:
