@@ -73,7 +73,6 @@ cdef int listener_accept(Listener *l) noexcept nogil                    # all th
 cdef Conn *listener_find(Listener *l, uint64_t key) noexcept nogil      # locked, or NULL: of an earlier time
 # Closes what idles too long, sends incompletely or lingers. `all_idle`: every connection without a request.
 cdef void listener_sweep(Listener *l, bint all_idle) noexcept nogil
-cdef double monotonic_coarse() noexcept nogil
 
 # Under the Conn's lock.
 cdef void conn_flush(Conn *c) noexcept nogil

@@ -5,10 +5,14 @@ from libc.stdint cimport uint16_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset, strlen
-from posix.time cimport clock_gettime, timespec
 from posix.unistd cimport close
 
 from fastfront._speedups.buffers cimport Buf, buf_free, buf_put, buf_reserve
+from fastfront._speedups.clocks cimport monotonic_coarse
+from fastfront._speedups.epoll cimport (
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLOUT, EPOLLRDHUP, KEY_LISTEN, KEY_QUIT, epoll_create1,
+    epoll_ctl, epoll_event,
+)
 from fastfront._speedups.http_message cimport message_free, message_init, message_next
 
 
@@ -26,24 +30,9 @@ cdef extern from *:
     #include <arpa/inet.h>
     #include <netinet/in.h>
     #include <netinet/tcp.h>
-    #include <sys/epoll.h>
     #include <sys/eventfd.h>
     #include <sys/socket.h>
-    #include <time.h>
     """
-    int CLOCK_MONOTONIC_COARSE
-
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data:
-        uint64_t u64
-    cdef struct epoll_event:
-        uint32_t events
-        epoll_data data
-    int epoll_create1(int)
-    int epoll_ctl(int, int, int, epoll_event *)
-    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
-    unsigned EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLET
 
 
 cdef extern from "<sys/eventfd.h>" nogil:
@@ -61,7 +50,7 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int, const void *, size_t, int)
     int shutdown(int, int)
     int setsockopt(int, int, int, const void *, socklen_t)
-    int SOCK_NONBLOCK, SOCK_CLOEXEC, MSG_NOSIGNAL, MSG_DONTWAIT, SHUT_WR, AF_INET, AF_INET6, SOL_SOCKET, SO_KEEPALIVE
+    int SOCK_NONBLOCK, SOCK_CLOEXEC, MSG_NOSIGNAL, MSG_DONTWAIT, SHUT_WR, SHUT_RDWR, AF_INET, AF_INET6, SOL_SOCKET, SO_KEEPALIVE
 
 
 cdef extern from "<netinet/in.h>" nogil:
@@ -94,14 +83,6 @@ cdef enum:
 
 cdef double LINGER_S = 5.0              # how long a client may go on sending what nobody wants any more
 cdef double STALL_S = 120.0             # how long a body may make no progress
-cdef uint64_t KEY_LISTEN = 0xFFFFFFFFFFFFFFFFULL
-cdef uint64_t KEY_QUIT = 0xFFFFFFFFFFFFFFFEULL
-
-
-cdef double monotonic_coarse() noexcept nogil:
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t)
-    return t.tv_sec + t.tv_nsec * 1e-9
 
 
 # ---- the listener ------------------------------------------------------------------------------------------------------
@@ -125,9 +106,30 @@ cdef int listener_init(Listener *l, int listen_fd, uint32_t limit, double keep_a
     e.data.u64 = KEY_QUIT
     if epoll_ctl(l.epoll_fd, EPOLL_CTL_ADD, l.quit_fd, &e) < 0:
         return -1
+    return watch_listener(l, EPOLL_CTL_ADD)
+
+
+cdef int watch_listener(Listener *l, int operation) noexcept nogil:
+    """Events for clients that wait; a change of what is watched already looks again, and an event comes at once."""
+    cdef epoll_event e
     e.events = EPOLLIN | EPOLLET
     e.data.u64 = KEY_LISTEN
-    return epoll_ctl(l.epoll_fd, EPOLL_CTL_ADD, listen_fd, &e)
+    return epoll_ctl(l.epoll_fd, operation, l.listen_fd, &e)
+
+
+cdef int watch_connection(Conn *c, int operation) noexcept nogil:
+    """The same for a connection."""
+    cdef epoll_event e
+    e.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
+    e.data.u64 = <uint64_t>c.generation << 32 | c.index
+    return epoll_ctl(c.listener.epoll_fd, operation, c.fd, &e)
+
+
+cdef void accept_again(Listener *l) noexcept nogil:
+    """Goes on accepting if that has stopped and there is room. Under the listener's lock."""
+    if l.full and l.open < l.limit and not l.stopping:
+        l.full = False
+        watch_listener(l, EPOLL_CTL_MOD)
 
 
 cdef void listener_free(Listener *l) noexcept nogil:
@@ -183,7 +185,6 @@ cdef int listener_accept(Listener *l) noexcept nogil:
     cdef socklen_t size
     cdef Conn *c
     cdef int fd, one = 1
-    cdef epoll_event e
     cdef bint full
     while True:
         pthread_mutex_lock(&l.lock)
@@ -227,9 +228,7 @@ cdef int listener_accept(Listener *l) noexcept nogil:
         c.lingering = False
         c.last = False
         c.active_at = monotonic_coarse()
-        e.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
-        e.data.u64 = <uint64_t>c.generation << 32 | c.index
-        if epoll_ctl(l.epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0:
+        if watch_connection(c, EPOLL_CTL_ADD) < 0:
             conn_close(c)
         pthread_mutex_unlock(&c.lock)
 
@@ -259,15 +258,10 @@ cdef Conn *listener_find(Listener *l, uint64_t key) noexcept nogil:
 cdef void listener_sweep(Listener *l, bint all_idle) noexcept nogil:
     cdef uint32_t k, n
     cdef Conn *c
-    cdef epoll_event e
     cdef double idle_s, now = monotonic_coarse()
     pthread_mutex_lock(&l.lock)
     n = l.n_used
-    if l.full and l.open < l.limit and not l.stopping:
-        l.full = False
-        e.events = EPOLLIN | EPOLLET
-        e.data.u64 = KEY_LISTEN
-        epoll_ctl(l.epoll_fd, EPOLL_CTL_MOD, l.listen_fd, &e)
+    accept_again(l)
     pthread_mutex_unlock(&l.lock)
     for k in range(n):
         c = l.table[k]
@@ -286,7 +280,7 @@ cdef void listener_sweep(Listener *l, bint all_idle) noexcept nogil:
                     conn_close(c)
                 elif idle_s > STALL_S and not c.gone:
                     c.gone = True
-                    shutdown(c.fd, 2)   # an event follows, and the reader tells who waits for the body
+                    shutdown(c.fd, SHUT_RDWR)   # an event follows, and the reader tells who waits for the body
             elif (idle_s > l.keep_alive_s or (all_idle and not c.message.begun)) and c.out.len == c.out_at:
                 conn_close(c)
         pthread_mutex_unlock(&c.lock)
@@ -306,7 +300,6 @@ cdef void conn_unlock(Conn *c) noexcept nogil:
 cdef void conn_close(Conn *c) noexcept nogil:
     """The socket is closed and the place is free. Nobody reads, and no object waits."""
     cdef Listener *l = c.listener
-    cdef epoll_event e
     close(c.fd)                         # epoll forgets it
     c.fd = -1
     c.generation += 1
@@ -320,11 +313,7 @@ cdef void conn_close(Conn *c) noexcept nogil:
     l.free_places[l.n_free] = c.index
     l.n_free += 1
     l.open -= 1
-    if l.full and not l.stopping:
-        l.full = False
-        e.events = EPOLLIN | EPOLLET
-        e.data.u64 = KEY_LISTEN
-        epoll_ctl(l.epoll_fd, EPOLL_CTL_MOD, l.listen_fd, &e)
+    accept_again(l)
     pthread_mutex_unlock(&l.lock)
 
 
@@ -386,7 +375,6 @@ cdef void conn_flush(Conn *c) noexcept nogil:
 
 
 cdef PyObject *conn_next(Conn *c) noexcept nogil:
-    cdef epoll_event e
     cdef PyObject *watcher = c.watcher
     c.watcher = NULL
     c.serial += 1
@@ -402,9 +390,7 @@ cdef PyObject *conn_next(Conn *c) noexcept nogil:
     message_next(&c.message)
     if c.missed or c.rest.len:
         c.missed = False
-        e.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
-        e.data.u64 = <uint64_t>c.generation << 32 | c.index
-        epoll_ctl(c.listener.epoll_fd, EPOLL_CTL_MOD, c.fd, &e)     # looks again: an event comes at once
+        watch_connection(c, EPOLL_CTL_MOD)
     return watcher
 
 

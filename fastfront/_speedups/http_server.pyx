@@ -9,9 +9,13 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport strlen
 
 from fastfront._speedups.buffers cimport Buf, buf_free, buf_init, buf_put
+from fastfront._speedups.clocks cimport monotonic_coarse
+from fastfront._speedups.epoll cimport (
+    EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, KEY_LISTEN, KEY_QUIT, epoll_event, epoll_wait,
+)
 from fastfront._speedups.http_connection cimport (
     Conn, Listener, conn_abandon, conn_close, conn_flush, conn_linger, conn_lock, conn_next, conn_put, conn_unlock,
-    listener_accept, listener_find, listener_free, listener_init, listener_sweep, monotonic_coarse,
+    listener_accept, listener_find, listener_free, listener_init, listener_sweep,
 )
 from fastfront._speedups.http_message cimport (
     MESSAGE_BAD, MESSAGE_COMPLETE, MESSAGE_LARGE_HEAD, MESSAGE_MEMORY, MESSAGE_MORE, Message, MessageState, message_feed,
@@ -20,16 +24,6 @@ from fastfront._speedups.http_message cimport (
 from fastfront._speedups.http_request cimport HttpRequest
 
 import logging
-
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data:
-        uint64_t u64
-    cdef struct epoll_event:
-        uint32_t events
-        epoll_data data
-    int epoll_wait(int, epoll_event *, int, int)
-    unsigned EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP, EPOLLERR
 
 
 cdef extern from "<sys/eventfd.h>" nogil:
@@ -64,8 +58,6 @@ cdef struct Step:
     uint64_t serial
 
 
-cdef uint64_t KEY_LISTEN = 0xFFFFFFFFFFFFFFFFULL
-cdef uint64_t KEY_QUIT = 0xFFFFFFFFFFFFFFFEULL
 cdef const char *BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\nconnection: close\r\n\r\n"
     b"Invalid HTTP request received.")
