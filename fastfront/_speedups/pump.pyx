@@ -2,7 +2,8 @@
 """The pump: takes one engine message and drives all its streams.
 
 First the whole message is decoded, detokenized, checked for stop strings and encoded without the GIL, into one buffer and a
-list of events, each of which is then written to its connection, or handed to granian. One lane thread owns a Pump and everything attached to it.
+list of events, each of which is then written to its connection, or handed to granian. One lane thread owns a Pump and
+everything attached to it.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
@@ -531,7 +532,8 @@ cdef class Pump(StreamTable):
         """Takes one EngineCoreOutputs message, with the frames `aux` that follow it, and answers its streams.
 
         Returns (engine index, rest): `rest` is None, or the bytes from scheduler_stats on when Python should look at them: a
-        reply to a utility call, stats that tell of a changed load or of LoRA adapters, what cannot be read. Raises EngineMessageError for a malformed message; what stood before the fault has been answered.
+        reply to a utility call, stats that tell of a changed load or of LoRA adapters, what cannot be read. Raises
+        EngineMessageError for a malformed message; what stood before the fault has been answered.
         """
         cdef int64_t engine = 0
         cdef Cursor rest
@@ -684,7 +686,9 @@ cdef class Pump(StreamTable):
                 continue
             try:
                 if e.kind == EVENT_SEND or e.kind == EVENT_LAST:
-                    if not (not e.failed if e.sent else self.deliver(call, self.out.data + e.at, e.n, e.kind == EVENT_LAST)) and e.kind == EVENT_SEND:
+                    if not e.sent:
+                        e.failed = not self.deliver(call, self.out.data + e.at, e.n, e.kind == EVENT_LAST)
+                    if e.failed and e.kind == EVENT_SEND:
                         self.gone.append(call)
                         if not call.c.ended:
                             self.give_up(call)
@@ -747,7 +751,9 @@ cdef class Pump(StreamTable):
                 call.protocol.response_bytes(
                     200, self.json_headers if call.headers is None else self.json_headers + call.headers, made)
                 return 0
-        if made and call.c.stream and not self.deliver(call, made, len(made), e.kind == EVENT_LAST_PIECE) and e.kind == EVENT_PIECE:
+        if made and call.c.stream:
+            e.failed = not self.deliver(call, made, len(made), e.kind == EVENT_LAST_PIECE)
+        if e.failed and e.kind == EVENT_PIECE:
             self.gone.append(call)
             if not call.c.ended:
                 self.give_up(call)
