@@ -212,7 +212,8 @@ class Server:
         rejections = Rejections(config.served_model_name[0])
         admission = self._admission(rejections)
         dispatcher = Dispatcher(
-            self._lanes, self._balancer, vocabulary, serving.fingerprint, request_log, admission, config.streams_per_lane
+            self._lanes, self._balancer, vocabulary, serving.fingerprint, request_log, admission,
+            streams_per_lane=config.streams_per_lane,
         )
         if config.log.access:
             self._access_log = AccessLog(config.log.access_skips)

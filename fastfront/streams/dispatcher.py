@@ -36,7 +36,8 @@ class Dispatcher:
         fingerprint: str,
         on_submit: Callable[[PreparedCall], None] | None = None,
         admission: Admission | None = None,
-        streams_per_lane: int = 384,
+        *,
+        streams_per_lane: int,
     ) -> None:
         """`on_submit` sees every request before it starts, on the request's thread."""
         self._admission = admission

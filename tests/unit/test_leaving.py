@@ -52,7 +52,7 @@ def submit(lane: Lane, client: Client) -> None:
         prompts=[SimpleNamespace(token_ids=[1])], n=1, data_parallel_rank=None, cache_salt=None
     )
     lanes: Any = [lane]
-    Dispatcher(lanes, Balancer(1), None, "fp").submit(prepared, client, None, 0.0)  # type: ignore[arg-type]
+    Dispatcher(lanes, Balancer(1), None, "fp", streams_per_lane=384).submit(prepared, client, None, 0.0)  # type: ignore[arg-type]
 
 
 def test_a_client_that_leaves_later(lane: Lane) -> None:
@@ -74,7 +74,7 @@ def test_few_streams_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastfront.streams.dispatcher.Call", lambda *arguments: arguments)
     lanes: Any = [Lane(), Lane(), Lane()]
     prepared: Any = SimpleNamespace(prompts=[SimpleNamespace(token_ids=[1])], n=1, data_parallel_rank=None, cache_salt=None)
-    dispatcher = Dispatcher(lanes, Balancer(1), None, "fp")  # type: ignore[arg-type]
+    dispatcher = Dispatcher(lanes, Balancer(1), None, "fp", streams_per_lane=384)  # type: ignore[arg-type]
     for loads, chosen in (((0, 0, 0), 0), ((384, 9, 0), 1), ((900, 500, 700), 1), ((383, 0, 0), 0)):
         for lane, load in zip(lanes, loads, strict=True):
             lane.load = load
