@@ -98,7 +98,7 @@ cdef class Pump(StreamTable):
     cdef uint64_t message_tokens        # new tokens of live choices in it
     cdef readonly Counters counters     # by engine; of the lane
     cdef int local_engines              # those with a lower index share this machine's clock
-    cdef readonly uint64_t sends        # events handed to granian
+    cdef readonly uint64_t sends        # events written to connections, or handed to granian
     cdef readonly uint64_t overrun      # tokens dropped behind a stop string
     cdef readonly uint64_t malformed    # outputs that could not be read; their requests failed
     cdef list gone                      # calls given up while a message's events are sent
@@ -671,7 +671,10 @@ cdef class Pump(StreamTable):
         return 0
 
     cdef int flush(self) except -1:
-        """Sends the events of the message at hand. An exception in one call's Python ends that call and goes to `errors`."""
+        """Sends what has not been written of the events of the message at hand.
+
+        An exception in one call's Python ends that call and goes to `errors`.
+        """
         cdef size_t i
         cdef Event *e
         cdef Call call
