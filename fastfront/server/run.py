@@ -415,7 +415,7 @@ def run(config: ServeConfig) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """Ends the process at once, without finalizing the interpreter: threads may still be in native code (granian's would panic)."""
+    """Ends the process without finalizing the interpreter: threads may still be in native code (granian's would panic)."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

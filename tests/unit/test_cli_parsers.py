@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from fastfront.config import ParserOptions
-from tests.unit.test_cli import config
+from tests.unit.support import config_from
 
 
 def test_no_parsers_by_default(tiny_folder: Path) -> None:
-    assert config(str(tiny_folder)).parsers == ParserOptions()
+    assert config_from(str(tiny_folder)).parsers == ParserOptions()
 
 
 def test_all_of_them(tiny_folder: Path) -> None:
-    found = config(
+    found = config_from(
         str(tiny_folder), "--enable-auto-tool-choice", "--tool-call-parser", "own", "--reasoning-parser", "auto",
         "--tool-parser-plugin", "a.py", "--reasoning-parser-plugin", "a.py", "--tool-strict-level", "function",
         "--exclude-tools-when-tool-choice-none",
@@ -24,11 +24,11 @@ def test_all_of_them(tiny_folder: Path) -> None:
 
 
 def test_a_parser_alone_does_not_enable_tool_choice(tiny_folder: Path) -> None:
-    assert config(str(tiny_folder), "--tool-call-parser", "hermes").parsers.tools is None
+    assert config_from(str(tiny_folder), "--tool-call-parser", "hermes").parsers.tools is None
 
 
 def test_tool_choice_needs_a_parser(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        config(str(tiny_folder), "--enable-auto-tool-choice")
+        config_from(str(tiny_folder), "--enable-auto-tool-choice")
     assert left.value.code == 2
     assert "--tool-call-parser" in capsys.readouterr().err
