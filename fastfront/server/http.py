@@ -26,14 +26,20 @@ def bind_socket(host: str, port: int, uds: str | None) -> socket.socket:
     """A bound socket that does not listen yet: connections are refused until the server starts. Raises OSError."""
     if uds is not None:
         _remove_stale(uds)
-        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        unix.bind(uds)
-        return unix
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    tcp = socket.socket(family, socket.SOCK_STREAM)
-    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    tcp.bind((host, port))
-    return tcp
+        return _bound(socket.AF_UNIX, uds)
+    return _bound(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))
+
+
+def _bound(family: socket.AddressFamily, address: str | tuple[str, int]) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family != socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def remove_socket_file(sock: socket.socket) -> None:
@@ -44,15 +50,20 @@ def remove_socket_file(sock: socket.socket) -> None:
 
 
 def _remove_stale(path: str) -> None:
-    """Removes a socket file that a server which was killed has left: nobody listens there."""
+    """Removes a socket file that a server which was killed has left: no socket is bound there.
+
+    Asking by connecting would not do: a server that is still starting refuses connections too.
+    """
     with suppress(OSError):
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(path)
-            except ConnectionRefusedError:
-                os.unlink(path)
+        if stat.S_ISSOCK(os.stat(path).st_mode) and os.path.basename(path) not in _bound_names():
+            os.unlink(path)
+
+
+def _bound_names() -> set[str]:
+    """Names of the files that Unix sockets are bound to; without their folders, as those may be given relative to any."""
+    with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
+        rows = [line.rstrip("\n").split(maxsplit=7) for line in table]
+    return {os.path.basename(row[7]) for row in rows if len(row) == 8}  # most have no name
 
 
 class HttpServer:
