@@ -81,6 +81,17 @@ class ParserOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """What answers show besides what was asked for."""
+
+    prompt_details: bool = False                # usage says how many of the prompt's tokens were cached
+    metrics: bool = False                       # times of a request
+    tokens_as_ids: bool = False                 # logprobs show tokens as "token_id:N", unless requests say otherwise
+    fingerprint_mode: Literal["full", "hash", "custom", "none"] = "full"
+    fingerprint_value: str = ""                 # of the mode custom
+
+
+@dataclass(frozen=True, slots=True)
 class ServeConfig:
     """Everything `fastfront serve` was told, resolved: folders exist, numbers are in range."""
 
@@ -155,6 +166,7 @@ class ServeConfig:
     override_generation_config: dict[str, object] = field(default_factory=dict)
     max_logprobs: int = 20
     enable_force_include_usage: bool = False
+    answers: AnswerOptions = field(default_factory=AnswerOptions)
     limits: Limits = field(default_factory=Limits)
     any_model_name: bool = False                # requests may name models that are not served
     structured: StructuredOptions = field(default_factory=StructuredOptions)

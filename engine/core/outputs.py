@@ -27,10 +27,18 @@ def output_of(outcome: Outcome, result: StepResult, log_stats: bool) -> EngineCo
     request.answered = True
     prompt = len(request.prompt)
     cached = request.cached or 0
-    output.prefill_stats = PrefillStats(prompt, prompt - cached, cached, cached)
+    output.prefill_stats = PrefillStats(prompt, prompt - cached, cached, cached, 0, _created(request, cached))
     if request.request_id in result.prompt_logprobs:
         output.new_prompt_logprobs_tensors = _wire_prompt_logprobs(result.prompt_logprobs[request.request_id])
     return output
+
+
+def _created(request: Request, cached: int) -> int:
+    """How many tokens of the prompt are in blocks that others can read now and could not before."""
+    if request.prefix is None:
+        return 0
+    size = request.prefix.block_size
+    return max(0, len(request.prompt) // size * size - cached)
 
 
 def failure(request_id: str, error: OutputError) -> FailedOutput:

@@ -35,7 +35,9 @@ cdef struct Choice:
     double scheduled_at         # the first time
     double first_at             # when its first token was made; 0 before
     double token_at             # when its newest was
+    double known_at             # of a call with metrics: token_at, known before the answer is encoded
     uint32_t cached_tokens      # of the prompt
+    uint32_t created_tokens     # of the prompt, written to the cache
     uint32_t preemptions
     uint32_t told_tokens        # completion tokens up to its newest event
     uint32_t siblings_ended     # in the first choice of a prompt: how many of the prompt's have ended,
@@ -63,6 +65,8 @@ cdef struct CallC:
     bint include_usage
     bint continuous_usage
     bint return_ids
+    bint prompt_details         # usage says how much of the prompt was cached
+    bint metrics                # the answer ends with times; of calls with one choice
     bint include_stop
     bint hide_output
     bint wants_logprobs
@@ -80,7 +84,7 @@ cdef struct CallC:
     uint64_t completion_tokens  # of all finished choices
     Buf head                    # answer up to the choices: `data: {"id":...,"choices":[` or without `data: `
     Buf role                    # JSON-escaped
-    Buf fingerprint             # JSON-escaped
+    Buf fingerprint             # JSON-escaped; empty: none
     Buf echo_content            # chat echo, UTF-8
     uint32_t n                  # choices per prompt
     double arrived_at           # when the request came (monotonic s), set by attach

@@ -161,6 +161,8 @@ cdef class Call:
         c.include_usage = prepared.include_usage
         c.continuous_usage = prepared.continuous_usage and prepared.include_usage
         c.return_ids = prepared.return_token_ids
+        c.prompt_details = prepared.prompt_details
+        c.metrics = prepared.metrics and n == 1 and len(prompts) == 1
         c.include_stop = prepared.include_stop_str_in_output
         c.hide_output = prepared.hide_output
         c.wants_logprobs = prepared.logprobs is not None

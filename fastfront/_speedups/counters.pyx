@@ -91,6 +91,7 @@ cdef class Counters:
         e.preemptions += p.preemptions
         if p.has_prefill:
             ch.cached_tokens = p.cached
+            ch.created_tokens = p.created
             e.computed_tokens += p.computed
             e.cached_tokens += p.local_cached
             e.external_tokens += p.external_cached

@@ -54,7 +54,8 @@ cdef struct Progress:           # what an output tells of its request's way thro
     uint32_t computed           # prompt tokens: computed,
     uint32_t cached             # found somewhere,
     uint32_t local_cached       # in the engine's cache,
-    uint32_t external_cached    # by a KV connector
+    uint32_t external_cached    # by a KV connector,
+    uint32_t created            # written to the cache
 
 
 # Reads an output whose bytes are exactly `c`'s. 0, or -1 if it is malformed; `id` is NULL if not even that could be read.

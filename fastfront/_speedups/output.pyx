@@ -147,6 +147,8 @@ cdef int read_prefill(Cursor *c, Progress *p) noexcept nogil:
             r = read_count(c, &p.local_cached)
         elif n == 26 and memcmp(key, b"num_external_cached_tokens", 26) == 0:
             r = read_count(c, &p.external_cached)
+        elif n == 25 and memcmp(key, b"num_cache_creation_tokens", 25) == 0:
+            r = read_count(c, &p.created)
         else:
             r = mp_skip(c, 1)
         if r < 0:

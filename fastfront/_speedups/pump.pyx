@@ -31,7 +31,7 @@ from fastfront._speedups.output cimport (
     Output, Progress, output_progress, output_read,
 )
 from fastfront._speedups.scheduler_stats cimport SchedulerStats, scheduler_stats_read
-from fastfront._speedups.sse cimport json_body, sse_delta, sse_end, sse_role
+from fastfront._speedups.sse cimport json_body, put_metrics, sse_delta, sse_end, sse_role
 from fastfront._speedups.stop_matcher cimport StopHit, stops_feed
 from fastfront._speedups.stream_table cimport StreamTable, put_hex8
 from fastfront._speedups.vocabulary cimport Vocabulary
@@ -95,6 +95,7 @@ cdef class Pump(StreamTable):
     cdef int lost_engine                # of the newest fail_engine
     cdef double now                     # when the message at hand came (monotonic s)
     cdef double made_at                 # the same by its engine's clock; 0: it does not say
+    cdef bint looks_ahead               # made_at is needed before the outputs in front of it are read
     cdef uint64_t message_tokens        # new tokens of live choices in it
     cdef readonly Counters counters     # by engine; of the lane
     cdef int local_engines              # those with a lower index share this machine's clock
@@ -139,6 +140,7 @@ cdef class Pump(StreamTable):
         if c.ended or c.choices == NULL:
             raise ValueError("the call has ended")
         self.reserve(c.n_choices)
+        self.looks_ahead = self.looks_ahead or c.metrics
         Py_INCREF(call)
         c.entered = True
         c.sent_at = monotonic()
@@ -434,6 +436,8 @@ cdef class Pump(StreamTable):
         before = ch.completion_tokens
         if o.n_ids:
             self.prefilled(ch)
+        if c.metrics and o.n_ids:
+            ch.known_at = self.made_at
         hit = self.take_tokens(c, ch, &o.ids, o.n_ids, o.finish, &o.logprobs if o.has_logprobs and c.wants_logprobs else NULL)
         self.message_tokens += ch.completion_tokens - before
         self.counters.of(ch.engine).tokens += ch.completion_tokens - before
@@ -459,6 +463,11 @@ cdef class Pump(StreamTable):
             return -1
         return self.answer(c, ch)
 
+    cdef void look_ahead(self, Cursor c, uint32_t n_outputs) noexcept nogil:
+        """Reads the engine's time, which stands behind the outputs and the scheduler's statistics."""
+        if mp_skip(&c, n_outputs) < 0 or mp_skip(&c, 1) < 0 or mp_float(&c, &self.made_at) < 0:
+            self.made_at = 0
+
     cdef int take_message(self, const unsigned char *data, size_t size, int64_t *engine, Cursor *rest) noexcept nogil:
         """All outputs of one message; `rest` is left behind them. 0, -1: memory, -2: malformed."""
         cdef Cursor c, o
@@ -476,6 +485,8 @@ cdef class Pump(StreamTable):
         if n > 1:
             if mp_array(&c, &n_outputs) < 0:
                 return -2
+            if self.looks_ahead:
+                self.look_ahead(c, n_outputs)
             for k in range(n_outputs):
                 o.p = c.p
                 if mp_skip(&c, 1) < 0:
@@ -749,6 +760,8 @@ cdef class Pump(StreamTable):
             p.completion_tokens,
         )
         if e.kind == EVENT_LAST_PIECE:
+            if call.c.prompt_details or call.c.metrics:
+                self.tell_measures(call)
             made = made + call.sink.end(call.c.prompt_tokens, call.c.completion_tokens)
             if not call.c.stream:
                 call.protocol.response_bytes(
@@ -760,6 +773,21 @@ cdef class Pump(StreamTable):
             self.gone.append(call)
             if not call.c.ended:
                 self.give_up(call)
+        return 0
+
+    cdef int tell_measures(self, Call call) except -1:
+        """Tells a sink what it asked for about the call that is over."""
+        cdef Choice *ch = call.c.choices if call.c.stream else &call.c.choices[call.c.n_choices - 1]
+        cdef Buf metrics
+        cdef bytes told = b""
+        if call.c.metrics:
+            buf_init(&metrics)
+            if put_metrics(&metrics, ch, not call.c.stream) < 0:
+                buf_free(&metrics)
+                raise MemoryError
+            told = PyBytes_FromStringAndSize(metrics.data, metrics.len)
+            buf_free(&metrics)
+        call.sink.measured(ch.cached_tokens, ch.created_tokens, told)
         return 0
 
     cdef int break_off(self, Call call) except -1:

@@ -1,6 +1,7 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 """SSE events and JSON bodies of generations."""
 from libc.stdint cimport uint32_t, uint64_t
+from libc.stdio cimport snprintf
 from libc.string cimport strlen
 
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_int, buf_put
@@ -80,10 +81,59 @@ cdef int put_usage(Buf *out, uint64_t prompt, uint64_t completion) noexcept nogi
     return r | buf_int(out, <long long>completion)
 
 
+cdef int put_count(Buf *out, const char *name, uint64_t count) noexcept nogil:
+    return lit(out, name) | buf_int(out, <long long>count)
+
+
+cdef int put_prompt_details(Buf *out, const CallC *c, const Choice *ch) noexcept nogil:
+    """The member `prompt_tokens_details`, of one choice's prompt. Streams leave out what is null."""
+    cdef int r = put_count(out, b',"prompt_tokens_details":{"cached_tokens":', ch.cached_tokens)
+    if c.chat:
+        r |= put_count(out, b',"created_cache_tokens":', ch.created_tokens)
+    elif not c.stream:
+        r |= lit(out, b',"created_cache_tokens":null')
+    if not c.stream:
+        r |= lit(out, b',"multimodal_tokens":null')
+    return r | buf_byte(out, c'}')
+
+
+cdef int put_time(Buf *out, const char *name, bint known, double value, bint nulls) noexcept nogil:
+    cdef char digits[40]
+    cdef int n
+    if not known and not nulls:
+        return 0
+    if out.data[out.len - 1] != c'{' and buf_byte(out, c',') < 0:
+        return -1
+    if lit(out, name) < 0:
+        return -1
+    if not known:
+        return lit(out, b"null")
+    n = snprintf(digits, sizeof(digits), b"%.6f", value)
+    return buf_put(out, digits, n)
+
+
+cdef int put_metrics(Buf *out, const Choice *ch, bint nulls) noexcept nogil:
+    cdef double last = ch.known_at if ch.known_at > 0 else ch.token_at
+    cdef double first = ch.first_at if ch.first_at > 0 else last
+    cdef double queued = ch.queued_at, scheduled = ch.scheduled_at
+    cdef uint32_t n = ch.completion_tokens
+    cdef int r = buf_byte(out, c'{')
+    cdef bint begun = scheduled > 0 and first > 0
+    r |= put_time(out, b'"time_to_first_token_ms":', begun, (first - scheduled) * 1000, nulls)
+    r |= put_time(out, b'"generation_time_ms":', first > 0, (last - first) * 1000, nulls)
+    r |= put_time(out, b'"queue_time_ms":', queued > 0 and scheduled > 0, (scheduled - queued) * 1000, nulls)
+    r |= put_time(out, b'"mean_itl_ms":', first > 0 and n > 1, (last - first) * 1000 / (n - 1) if n > 1 else 0, nulls)
+    begun = begun and last > scheduled
+    r |= put_time(out, b'"tokens_per_second":', begun, n / (last - scheduled) if begun else 0, nulls)
+    if nulls:
+        r |= lit(out, b',"speculative_decoding":null')
+    return r | buf_byte(out, c'}')
+
+
 cdef int chunk_end(Buf *out, const CallC *c, const Choice *ch) noexcept nogil:
     """What follows the choices of a chunk that carries a choice."""
     cdef int r = 0
-    if ch.finished and not c.include_usage:
+    if ch.finished and not c.include_usage and c.fingerprint.len:
         r |= lit(out, b',"system_fingerprint":"')
         r |= put(out, &c.fingerprint)
         r |= buf_byte(out, c'"')
@@ -174,9 +224,17 @@ cdef int sse_end(Buf *out, const CallC *c) noexcept nogil:
         r |= put(out, &c.head)
         r |= lit(out, b'],"usage":')
         r |= put_usage(out, c.prompt_tokens, c.completion_tokens)
-        r |= lit(out, b'},"system_fingerprint":"')
-        r |= put(out, &c.fingerprint)
-        r |= lit(out, b'"}\n\n')
+        if c.prompt_details:
+            r |= put_prompt_details(out, c, c.choices)
+        r |= buf_byte(out, c'}')
+        if c.fingerprint.len:
+            r |= lit(out, b',"system_fingerprint":"')
+            r |= put(out, &c.fingerprint)
+            r |= buf_byte(out, c'"')
+        if c.metrics:
+            r |= lit(out, b',"metrics":')
+            r |= put_metrics(out, c.choices, False)
+        r |= lit(out, b"}\n\n")
     return r | lit(out, b"data: [DONE]\n\n")
 
 
@@ -217,15 +275,26 @@ cdef int json_body(Buf *out, const CallC *c) noexcept nogil:
         if i:
             r |= buf_byte(out, c',')
         r |= json_choice(out, c, &c.choices[i])
-    r |= lit(out, b'],"service_tier":null,"system_fingerprint":"')
-    r |= put(out, &c.fingerprint)
-    r |= lit(out, b'","usage":')
+    r |= lit(out, b'],"service_tier":null,"system_fingerprint":')
+    if c.fingerprint.len:
+        r |= buf_byte(out, c'"')
+        r |= put(out, &c.fingerprint)
+        r |= buf_byte(out, c'"')
+    else:
+        r |= lit(out, b"null")
+    r |= lit(out, b',"usage":')
     r |= put_usage(out, c.prompt_tokens, c.completion_tokens)
-    r |= lit(out, b',"prompt_tokens_details":null,"completion_tokens_details":null}')
+    if c.prompt_details:
+        r |= put_prompt_details(out, c, &c.choices[c.n_choices - 1])
+    else:
+        r |= lit(out, b',"prompt_tokens_details":null')
+    r |= lit(out, b',"completion_tokens_details":null}')
     if c.chat:
         r |= lit(out, b',"prompt_logprobs":')
         r |= put_or_null(out, &c.choices[0].prompt_logprobs)
         r |= lit(out, b',"prompt_token_ids":')
         r |= put_or_null(out, &c.choices[0].prompt_ids)
         r |= lit(out, b',"prompt_text":null')
-    return r | lit(out, b',"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}')
+    r |= lit(out, b',"kv_transfer_params":null,"ec_transfer_params":null,"metrics":')
+    r |= put_metrics(out, c.choices, True) if c.metrics else lit(out, b"null")
+    return r | buf_byte(out, c'}')

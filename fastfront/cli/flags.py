@@ -126,6 +126,12 @@ def _chat(parser: ArgumentParser) -> None:
     _switch(group, "trust-request-chat-template", "let requests bring a template of their own")
     _flag(group, "response-role", "role of answers (assistant)", default="assistant", metavar="ROLE")
     _switch(group, "enable-force-include-usage", "send usage in every chunk of every stream")
+    _switch(group, "enable-prompt-tokens-details", "usage says how many of the prompt's tokens were cached")
+    _switch(group, "enable-per-request-metrics", "answers end with the request's times by its engine's clock")
+    _switch(group, "return-tokens-as-token-ids", "logprobs show tokens as token_id:N unless requests say otherwise")
+    _flag(group, "fingerprint-mode", "system_fingerprint: of version, model and layout (full), without layout (hash), "
+          "--fingerprint-value (custom), or none (full)", choices=("full", "hash", "custom", "none"), default="full")  # fmt: skip
+    _flag(group, "fingerprint-value", "the system_fingerprint of --fingerprint-mode custom", metavar="TEXT")
     _flag(group, "structured-outputs-config", "backend (auto), disable_any_whitespace, disable_additional_properties",
           type=json_object, default={}, metavar="JSON")  # fmt: skip
 

@@ -16,6 +16,7 @@ from fastfront.cli.logging import log_options
 from fastfront.cli.model import resolve_model
 from fastfront.cli.words import config_words, given_flags, joined_dots, with_dashes
 from fastfront.config import (
+    AnswerOptions,
     EngineKind,
     Limits,
     ParserOptions,
@@ -160,6 +161,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         override_generation_config=args.override_generation_config,
         max_logprobs=args.max_logprobs,
         enable_force_include_usage=args.enable_force_include_usage,
+        answers=_answers(args, parser),
         limits=_limits(),
         any_model_name=environment_switch("VLLM_SKIP_MODEL_NAME_VALIDATION", False),
         structured=_structured(args.structured_outputs_config, parser),
@@ -184,6 +186,21 @@ def _structured(given: Mapping[str, object], parser: ArgumentParser) -> Structur
             parser.error(f"argument --structured-outputs-config: {name}={value!r} is not known or not supported")
     return StructuredOptions(
         backend=str(given.get("backend", "auto")), **{name: bool(given.get(name, False)) for name in switches}
+    )
+
+
+def _answers(args: Namespace, parser: ArgumentParser) -> AnswerOptions:
+    mode, value = args.fingerprint_mode, args.fingerprint_value
+    if (mode == "custom") != bool(value):
+        parser.error("--fingerprint-mode custom and --fingerprint-value go together")
+    if args.enable_per_request_metrics and args.disable_log_stats:
+        parser.error("--enable-per-request-metrics needs statistics of the engine: remove --disable-log-stats")
+    return AnswerOptions(
+        prompt_details=args.enable_prompt_tokens_details,
+        metrics=args.enable_per_request_metrics,
+        tokens_as_ids=args.return_tokens_as_token_ids,
+        fingerprint_mode=mode,
+        fingerprint_value=value or "",
     )
 
 

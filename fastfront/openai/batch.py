@@ -97,6 +97,7 @@ def prepare_batch(body: bytes, header: Header, serving: Serving) -> PreparedCall
     calls = [call for call, _ in pairs]
     calls[0].sampling.pop("prompt_logprobs", None)  # there is no place for them
     calls[0].prompt_logprobs = None
+    calls[0].prompt_details = calls[0].metrics = False
     readings = [reading for _, reading in pairs]
     if readings[0] is not None or fields.get("return_token_ids"):
         return with_chat_sink(calls, readings, fields, serving, shows_prompt=False)

@@ -80,6 +80,12 @@ def seed_of(body: Body) -> int | None:
     return None if seed == -1 else seed
 
 
+def shows_token_ids(body: Body, serving: Serving) -> bool:
+    """Whether logprobs show tokens as token_id:N: as the request says, else as the server was told."""
+    asked: bool | None = body.get("return_tokens_as_token_ids")
+    return serving.answers.tokens_as_ids if asked is None else asked
+
+
 def usage_flags(body: Body, serving: Serving) -> tuple[bool, bool]:
     """(a usage chunk at the end of the stream, usage in every chunk)."""
     if serving.force_usage:

@@ -68,6 +68,7 @@ class ChatSink:
         self._shows_logprobs = not hides_details
         self._no_logprobs = b'{"content":[]}' if prepared.logprobs is not None and not hides_details else b"null"
         self._include_usage = prepared.include_usage
+        self._shows_prompt_details = prepared.prompt_details
         self._continuous = prepared.continuous_usage
         self._role = prepared.role
         self._echo = prepared.echo_content
@@ -77,6 +78,8 @@ class ChatSink:
         begin = b"data: " if prepared.stream else b""
         self._head = b'%b%b,"choices":[' % (begin, compact(head)[:-1])
         self._started = False
+        self._prompt_details: Object | None = None
+        self._metrics = b""
 
     def add(
         self,
@@ -115,14 +118,20 @@ class ChatSink:
     def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
         self._prompt_logprobs = logprobs
 
+    def measured(self, cached_tokens: int, created_tokens: int, metrics: bytes) -> None:
+        if self._shows_prompt_details:
+            self._prompt_details = {"cached_tokens": cached_tokens, "created_cache_tokens": created_tokens}
+        self._metrics = metrics
+
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
         if not self._stream:
             return self._body(prompt_tokens, completion_tokens)
         if not self._include_usage:
             return _DONE
-        usage = compact(self._usage(prompt_tokens, completion_tokens, self._choices))
-        name = compact(self._fingerprint)
-        return b'%b],"usage":%b,"system_fingerprint":%b}\n\n%b' % (self._head, usage, name, _DONE)
+        usage = compact(self._usage(prompt_tokens, completion_tokens, self._choices, self._prompt_details))
+        name = b',"system_fingerprint":%b' % compact(self._fingerprint) if self._fingerprint else b""
+        metrics = b',"metrics":%b' % self._metrics if self._metrics else b""
+        return b'%b],"usage":%b%b%b}\n\n%b' % (self._head, usage, name, metrics, _DONE)
 
     def failure_event(self, code: int, message: str) -> bytes:
         return failure_event(code, message)
@@ -164,7 +173,7 @@ class ChatSink:
         last = fingerprint = b""
         if finish is not None:
             last = b',"stop_reason":%b' % compact(stop_reason)
-            if not self._include_usage:
+            if not self._include_usage and self._fingerprint:
                 fingerprint = b',"system_fingerprint":%b' % compact(self._fingerprint)
         return b'%b{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b%b,"token_ids":%b}]%b%b}\n\n' % (
             self._head,
@@ -187,14 +196,15 @@ class ChatSink:
     # ---- whole answers
 
     def _body(self, prompt_tokens: int, completion_tokens: int) -> bytes:
+        details = self._prompt_details
         usage = {
             **self._usage(prompt_tokens, completion_tokens),
-            "prompt_tokens_details": None,
+            "prompt_tokens_details": details and {**details, "multimodal_tokens": None},
             "completion_tokens_details": self._details(self._choices),
         }
         after = {
             "service_tier": None,
-            "system_fingerprint": self._fingerprint,
+            "system_fingerprint": self._fingerprint or None,
             "usage": usage,
             "prompt_logprobs": None,
             "prompt_token_ids": None if self._prompt_ids is None else self._prompt_ids[0],
@@ -206,6 +216,8 @@ class ChatSink:
         choices = b",".join(self._whole(index, choice) for index, choice in enumerate(self._choices))
         name = b'"prompt_logprobs":'
         end = compact(after)[1:].replace(name + b"null", name + self._prompt_logprobs, 1)
+        if self._metrics:
+            end = b"%b%b}" % (end.removesuffix(b"null}"), self._metrics)
         return b"%b%b],%b" % (self._head, choices, end)
 
     def _whole(self, index: int, choice: _Choice) -> bytes:
@@ -224,13 +236,17 @@ class ChatSink:
 
     # ---- usage
 
-    def _usage(self, prompt_tokens: int, completion_tokens: int, choices: Sequence[_Choice] = ()) -> Object:
-        """With details of these choices if there are any."""
+    def _usage(
+        self, prompt_tokens: int, completion_tokens: int, choices: Sequence[_Choice] = (), prompt_details: Object | None = None
+    ) -> Object:
+        """With details of these choices and of the prompt if there are any."""
         usage: Object = {
             "prompt_tokens": prompt_tokens,
             "total_tokens": prompt_tokens + completion_tokens,
             "completion_tokens": completion_tokens,
         }
+        if prompt_details is not None:
+            usage["prompt_tokens_details"] = prompt_details
         if choices and (details := self._details(choices)) is not None:
             usage["completion_tokens_details"] = details
         return usage

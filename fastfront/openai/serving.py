@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastfront.config import Limits, ServeConfig, StructuredOptions
+from fastfront.config import AnswerOptions, Limits, ServeConfig, StructuredOptions
 from fastfront.errors import SetupError
 from fastfront.metrics.tool_calls import ToolCallCounts
 from fastfront.openai.fingerprint import fingerprint
@@ -51,7 +51,8 @@ class Serving:
     limits: Limits
     structured: StructuredOptions
     any_model_name: bool                        # names that are not served mean the first one
-    fingerprint: str
+    fingerprint: str                            # "": none
+    answers: AnswerOptions
     parsers: Parsers
     hides_unused_tools: bool                    # templates get no tools when none may be called
     tool_calls: ToolCallCounts
@@ -107,6 +108,7 @@ def build_serving(config: ServeConfig) -> Serving:
         structured=config.structured,
         any_model_name=config.any_model_name,
         fingerprint=fingerprint(config),
+        answers=config.answers,
         parsers=parsers,
         hides_unused_tools=config.parsers.hides_unused_tools,
         tool_calls=ToolCallCounts(config.served_model_name[0], parsers.tools is not None),

@@ -65,6 +65,8 @@ class PreparedCall:
     include_usage: bool = False
     continuous_usage: bool = False
     return_token_ids: bool = False
+    prompt_details: bool = False  # usage says how many of the prompt's tokens were cached
+    metrics: bool = False  # times of the request; only answers with one choice have them
     stop: list[str] = field(default_factory=list)
     include_stop_str_in_output: bool = False
     min_tokens: int = 0

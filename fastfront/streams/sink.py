@@ -34,6 +34,14 @@ class Sink(Protocol):
         """The prompt's logprobs as a JSON array, before the first piece of choice `index`. Of requests that want them."""
         ...
 
+    def measured(self, cached_tokens: int, created_tokens: int, metrics: bytes) -> None:
+        """How many of the prompt's tokens were in the cache, and written to it; times of the request as a JSON object.
+
+        Before `end`, of calls that ask for one of them (`PreparedCall.prompt_details`, `metrics`); metrics are empty if they
+        were not asked for, or the call has several choices.
+        """
+        ...
+
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
         """All choices have finished: the last bytes of a stream, or the whole body."""
         ...

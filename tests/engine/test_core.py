@@ -94,6 +94,11 @@ def test_prefix_caching_over_the_wire(wire: WireFrontend, folder: Path) -> None:
     wire.finish()
     assert [answer.tokens for answer in answers] == reference(folder, [prompt], 8) * 5
     stats = [answer.outputs[0][11] for answer in answers]
+    counts = [(each["num_cached_tokens"], each["num_cache_creation_tokens"]) for each in stats]
+    full = max(created for _, created in counts)
+    assert 0 < full <= len(prompt)
+    assert counts == [(0, full), (full, 0), (0, full), (0, full), (0, full)]
+    stats = [answer.outputs[0][11] for answer in answers]
     assert [one["num_cached_tokens"] for one in stats] == [0, 32, 0, 0, 0]
     assert all(one["num_computed_tokens"] + one["num_cached_tokens"] == 40 for one in stats)
     assert all(one["num_local_cached_tokens"] == one["num_cached_tokens"] for one in stats)

@@ -10,7 +10,7 @@ import pytest
 from fastfront.cli import model as cli_model
 from fastfront.cli.main import main
 from fastfront.cli.model import resolve_model
-from fastfront.config import Limits, LogOptions, ServeConfig, StructuredOptions, cache_folder
+from fastfront.config import AnswerOptions, Limits, LogOptions, ServeConfig, StructuredOptions, cache_folder
 from fastfront.errors import SetupError
 from tests.unit.support import config_from
 
@@ -74,6 +74,10 @@ FLAGS: list[tuple[list[str], str, Any]] = [
     (["--kv-cache-memory-bytes", "2G"], "kv_cache_memory", "2G"),
     (["--gpu-memory-utilization", "0.85"], "gpu_memory_utilization", 0.85),
     (["--seed", "5"], "seed", 5),
+    (["--enable-prompt-tokens-details", "--enable-per-request-metrics", "--return-tokens-as-token-ids"], "answers",
+     AnswerOptions(prompt_details=True, metrics=True, tokens_as_ids=True)),
+    (["--fingerprint-mode", "custom", "--fingerprint-value", "x"], "answers",
+     AnswerOptions(fingerprint_mode="custom", fingerprint_value="x")),
     (["--dtype", "half"], "dtype", "float16"),
     (["--keep-alive", "0.5"], "keep_alive_s", 0.5),
     (["--structured-outputs-config", '{"backend": "guidance"}'], "structured", StructuredOptions("guidance")),
@@ -129,6 +133,9 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--data-parallel-size-local", "2"], "--data-parallel-size-local"),
     (["MODEL", "--engine-args", "'"], "--engine-args"),
     (["MODEL", "--no-such-flag"], "--no-such-flag"),
+    (["MODEL", "--fingerprint-mode", "custom"], "--fingerprint-value"),
+    (["MODEL", "--fingerprint-value", "x"], "--fingerprint-mode"),
+    (["MODEL", "--enable-per-request-metrics", "--disable-log-stats"], "--disable-log-stats"),
     (["MODEL", "-tp", "0"], "--tensor-parallel-size"),
     (["MODEL", "-tp", "2", "--engine", "mock"], "--tensor-parallel-size"),
     (["MODEL", "--structured-outputs-config", '{"backend": "other"}'], "backend='other'"),
@@ -173,7 +180,7 @@ def test_every_field_of_the_configuration_is_read_somewhere() -> None:
     sources = [
         path.read_text() for path in (ROOT / "fastfront").rglob("*.py") if path.name != "config.py" and path.parent.name != "cli"
     ]
-    for record in (ServeConfig, Limits, StructuredOptions, LogOptions):
+    for record in (ServeConfig, AnswerOptions, Limits, StructuredOptions, LogOptions):
         for field in dataclasses.fields(record):
             found = re.compile(rf"\.{field.name}\b")
             assert any(found.search(text) for text in sources), f"{record.__name__}.{field.name}"

@@ -172,7 +172,7 @@ class CompletionBeams(Beams):
                 "model": call.model,
                 "choices": choices,
                 "service_tier": None,
-                "system_fingerprint": self._serving.fingerprint,
+                "system_fingerprint": self._serving.fingerprint or None,
                 "usage": usage,
                 "kv_transfer_params": None,
                 "ec_transfer_params": None,

@@ -45,6 +45,9 @@ class StepSink:
     def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
         """Nobody asks for them."""
 
+    def measured(self, cached_tokens: int, created_tokens: int, metrics: bytes) -> None:
+        """Nobody asks for it."""
+
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
         self._done(None if self._aborted else self._found)
         return b""

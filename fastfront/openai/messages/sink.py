@@ -30,6 +30,7 @@ class MessageSink:
         self._block = ""                           # type of the open block
         self._index = -1                           # of the latest block
         self._stop_sequence: str | None = None
+        self._cached: tuple[int, int] | None = None    # prompt tokens read from the cache, and written to it
 
     def add(
         self,
@@ -54,8 +55,15 @@ class MessageSink:
     def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
         """Nobody asks for them."""
 
+    def measured(self, cached_tokens: int, created_tokens: int, metrics: bytes) -> None:
+        self._cached = (cached_tokens, created_tokens)
+
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
         usage = {"input_tokens": prompt_tokens, "output_tokens": completion_tokens}
+        if self._cached is not None:               # those are counted apart
+            read, created = self._cached
+            usage["input_tokens"] = max(0, prompt_tokens - read - created)
+            usage |= {"cache_creation_input_tokens": created, "cache_read_input_tokens": read}
         if not self._stream:
             return self._body(usage)
         stop = {"stop_reason": self._stop_reason(), "stop_sequence": self._stop_sequence}

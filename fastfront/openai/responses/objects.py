@@ -45,11 +45,15 @@ def raw_message(text: str, token_ids: list[int]) -> Object:
     return {"message": text, "tokens": token_ids, "type": "raw_message_tokens"}
 
 
-def usage_object(input_tokens: int, output_tokens: int, reasoning_tokens: int = 0) -> Object:
+def usage_object(
+    input_tokens: int, output_tokens: int, reasoning_tokens: int = 0, cached: tuple[int, int] = (0, 0)
+) -> Object:
+    """`cached`: tokens of the input that were read from the cache, and written to it."""
+    read, written = cached
     return {
         "input_tokens": input_tokens,
         "input_tokens_details": {
-            "cached_tokens": 0, "cache_write_tokens": 0, "input_tokens_per_turn": [], "cached_tokens_per_turn": [],
+            "cached_tokens": read, "cache_write_tokens": written, "input_tokens_per_turn": [], "cached_tokens_per_turn": [],
         },
         "output_tokens": output_tokens,
         "output_tokens_details": {

@@ -74,7 +74,8 @@ def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedC
     counter = None if reading is None else reading.counter()
     prompt = prepared.prompts[0] if raw else None
     sink = ResponseSink(frame, prepared.stream, answer_of(reading), wants_logprobs(fields), counter, prompt)
-    return dataclasses.replace(prepared, sink=sink, return_token_ids=raw or counter is not None)
+    ids = raw or counter is not None
+    return dataclasses.replace(prepared, sink=sink, return_token_ids=ids, prompt_details=True, metrics=False)
 
 
 def unknown_response(response_id: str, param: str = "response_id") -> ApiError:

@@ -49,6 +49,7 @@ class ResponseSink:
         self._raw: list[str] = []
         self._ids: list[int] = []
         self._logprobs: list[Object] = []          # of the whole answer; of the latest piece in a stream
+        self._cached = (0, 0)                      # prompt tokens read from the cache, and written to it
         self._number = 0
         self._started = False
         self._item: Item | None = None
@@ -82,8 +83,11 @@ class ResponseSink:
     def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
         """Nobody asks for them."""
 
+    def measured(self, cached_tokens: int, created_tokens: int, metrics: bytes) -> None:
+        self._cached = (cached_tokens, created_tokens)
+
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
-        usage = usage_object(prompt_tokens, completion_tokens, 0 if self._counter is None else self._counter.count)
+        usage = usage_object(prompt_tokens, completion_tokens, 0 if self._counter is None else self._counter.count, self._cached)
         if self._stream:
             out = self._close()
             response = self._last_state(self._done, usage)
