@@ -39,7 +39,7 @@ from fastfront.openai.reading import Reading
 from fastfront.openai.reasoning.prompt import reasoning_ended
 from fastfront.openai.serving import Serving
 from fastfront.openai.structured import put_structure, structured_map
-from fastfront.openai.tools.choice import Plan
+from fastfront.openai.tools.choice import Plan, choice_of
 from fastfront.render.messages import Message
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 
@@ -194,7 +194,7 @@ def _sampling(
 def _plan(fields: Mapping[str, Any], serving: Serving) -> Plan | None:
     """How the answers are read. Raises ApiError for a tool choice that the server cannot serve."""
     parsers = serving.parsers
-    if parsers.reasoning is None and (not fields.get("tools") or fields.get("tool_choice") == "none"):
+    if parsers.reasoning is None and choice_of(fields)[0] == "none":
         tools = parsers.tools
         if tools is None or not (tools.hides_when_off or tools.keeps_special_tokens == "always"):
             return None                    # the text is the answer

@@ -7,7 +7,8 @@ One is vLLM's own server, the other this project's, both started alike with an e
 (as for compare.py). Requests come from `generated.py`: every field of every API with values of every type, alone and in
 streams, and combinations of fields. With `--calls NAME` they come from `generated_calls.py`: outputs for the parsers of
 that row of servers.json; with turn.jinja in place of echo.jinja the prompt ends as a turn does, so that streams begin
-as a model's own. Differences are shown in groups of the same kind; those that are decided on purpose are counted only.
+as a model's own. Differences are shown in groups of the same kind; those that are decided on purpose are counted, with
+their reasons.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.golden.compare import Json, ask, differences, fold
+from tests.golden.decided_calls import other_way, reason_for
 from tests.golden.generated import decided, requests
 from tests.golden.generated_calls import call_requests
 
 SHOWN_EXAMPLES = 4
+DECIDED = "as docs/api_coverage.md says"
 
 
 def shown(value: Any, most: int = 150) -> str:
@@ -66,26 +69,30 @@ def main() -> int:
     args = parser.parse_args()
     todo = [item for item in (call_requests(args.calls) if args.calls else requests()) if item["id"].startswith(args.only)]
 
-    def compared(request: Json) -> tuple[Json, list[tuple[str, Any, Any]]]:
-        return request, list(differences(early(fold(ask(args.vllm, request))), fold(ask(args.here, request))))
+    def compared(request: Json) -> tuple[Json, list[tuple[str, Any, Any]], str | None]:
+        """What differs, and why that is decided if it is."""
+        want, got = ask(args.vllm, request), ask(args.here, request)
+        hard = [item for item in differences(early(fold(want)), fold(got)) if args.wording or item[0] != ".wording"]
+        if not hard or decided(request, hard):
+            return request, hard, DECIDED if hard else None
+        return request, hard, reason_for(request, hard, want, got, lambda: ask(args.vllm, other_way(request)))
 
     groups: dict[str, list[Json]] = defaultdict(list)
-    failed = allowed = 0
+    reasons: Counter[str] = Counter()
     with ThreadPoolExecutor(args.jobs) as pool:
-        for request, found in pool.map(compared, todo):
-            hard = [item for item in found if args.wording or item[0] != ".wording"]
-            if not hard:
-                continue
-            if decided(request, hard):
-                allowed += 1
-                continue
-            failed += 1
-            groups[telling(hard)].append(request)
+        for request, hard, reason in pool.map(compared, todo):
+            if reason is not None:
+                reasons[reason] += 1
+            elif hard:
+                groups[telling(hard)].append(request)
     for kind, examples in sorted(groups.items(), key=lambda pair: -len(pair[1])):
         print(f"{len(examples)}x {kind}")
         for example in examples[:SHOWN_EXAMPLES]:
             print(f"      {example['id']}: {shown(example.get('json', example.get('raw')), 260)}")
-    print(f"{len(todo)} requests: {failed} differ, {allowed} differ as decided")
+    for reason, times in reasons.most_common():
+        print(f"decided {times}x: {reason}")
+    failed = sum(map(len, groups.values()))
+    print(f"{len(todo)} requests: {failed} differ, {reasons.total()} differ as decided")
     return 1 if failed else 0
 
 

@@ -44,6 +44,7 @@ class ToolParser(TextMachine, ABC):
 
     keeps_special_tokens: ClassVar[Keeps] = "never"    # whether the markers are special tokens, which must not be skipped
     markers: ClassVar[tuple[str, ...]] = ()            # those that can be special tokens
+    drops_special_tokens: ClassVar[bool] = False       # those that are no markers are no text where they are kept
     structural_tag: ClassVar[str | None] = None        # its format in `constraints`
     constrains_auto: ClassVar[bool] = False            # also calls that the model makes of itself are held to the tag
     answers_forced: ClassVar[bool] = False             # a forced call comes in this format, not as JSON

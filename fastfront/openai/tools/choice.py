@@ -39,8 +39,10 @@ class Parsers:
     def dropping(self, special_tokens: Iterable[str]) -> Parsers:
         """The same, told the model's special tokens. Where they are kept for the parsers' sake the others are no text."""
         tools, reasoning = self.tools, self.reasoning
-        keeps = [parser for parser in (tools, reasoning) if parser is not None and parser.keeps_special_tokens == "always"]
-        if not keeps or (tools is not None and not tools.markers) or (reasoning is not None and reasoning.reads_calls):
+        drops = [parser for parser in (tools, reasoning) if parser is not None and parser.keeps_special_tokens == "always"]
+        if tools is not None and tools.drops_special_tokens:
+            drops.append(tools)
+        if not drops or (tools is not None and not tools.markers) or (reasoning is not None and reasoning.reads_calls):
             return self
         markers = set(tools.markers if tools else ())
         if reasoning is not None:
@@ -54,7 +56,7 @@ class Parsers:
         `body` has passed the checks of its fields; `template_kwargs` are the chat template's arguments. Raises ApiError
         if the tool choice needs a parser that the server does not have.
         """
-        choice, name = _choice(body)
+        choice, name = choice_of(body)
         self._require_parser(choice, name, asked=body.get("tool_choice", "auto") is not None)
         if self.tools is None and self.reasoning is None:
             return None
@@ -173,6 +175,8 @@ class Plan:
         elif reader is not None:
             after = reasoning is not None and not start.off
             message = reader.parse(content or "", self._tools(), self._new_id(), cut=cut, after_reasoning=after)
+        if not message.calls and self.choice in ("required", "named") and (message.content or "").isspace():
+            message = message._replace(content=None)
         calls = () if self._hides_calls() else message.calls[:1] if self.single else message.calls
         thought = message.reasoning if thought is None else thought
         return Message(None if self._hides_reasoning() else thought, message.content, calls)
@@ -243,8 +247,8 @@ def _properties(parameters: Mapping[str, Any]) -> Properties:
     return properties if isinstance(properties, dict) else {}
 
 
-def _choice(body: Body) -> tuple[str, str]:
-    """The kind of tool choice, and the function's name if it names one."""
+def choice_of(body: Body) -> tuple[str, str]:
+    """The kind of tool choice, and the function's name if it names one. A choice of null lets the model choose."""
     choice = body.get("tool_choice")
     if not body.get("tools"):
         return ("auto" if choice is None and "tool_choice" in body else "none"), ""

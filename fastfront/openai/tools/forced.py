@@ -45,7 +45,12 @@ class RequiredParser(CallArrayParser):
 
     @classmethod
     def _tidied(cls, arguments: str, properties: Properties | None) -> str:
-        return json.dumps(json.loads(arguments), ensure_ascii=False)
+        value = json.loads(arguments)
+        if value is None:
+            return "{}"
+        if not isinstance(value, dict):
+            raise ValueError("arguments are an object")
+        return json.dumps(value, ensure_ascii=False)
 
 
 class NamedParser(ToolParser):
@@ -54,17 +59,20 @@ class NamedParser(ToolParser):
     def __init__(self, name: str, tools: Tools | None = None, new_id: NewId = random_id, *, whole: bool = False) -> None:
         super().__init__(tools, new_id, whole=whole)
         self._name = name
+        self._lead: list[str] = []         # white space before the arguments
 
     def whole(self, text: str) -> Message:
         """The call of a complete answer."""
         return joined([*self.feed(text), *self.finish()])
 
     def _text(self, text: str, at: int, last: bool) -> int:
-        rest = text[at:].lstrip()
-        if rest:
+        begin = len(text) - len(text[at:].lstrip())
+        self._lead.append(text[at:begin])
+        if begin < len(text):
             self._call(self._name)
+            self._write("".join(self._lead))
             self._state = NamedParser._arguments
-        return len(text) - len(rest)
+        return begin
 
     def _arguments(self, text: str, at: int, last: bool) -> int:
         self._write(text[at:])

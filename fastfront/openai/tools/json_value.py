@@ -88,7 +88,8 @@ class _Expect(Enum):
 class CallObject:
     """Reads one object like `{"name": "f", "arguments": {...}}`, its members in any order.
 
-    `name` is None until it is known. `take` gives the text of the arguments as far as it has come, as it stands.
+    `name` is None until it is known. `take` gives the text of the arguments as far as it has come, as it stands; a further
+    member that could be arguments is none.
     `broken` says that this is no such object: what follows is not taken. An object without a name breaks at its end, and
     with `known` already at a member whose key is not in it.
     """
@@ -98,6 +99,7 @@ class CallObject:
         self.done = False
         self.broken = False
         self.has_arguments = False
+        self._argued = False               # the arguments are whole
         self._argument_keys = argument_keys
         self._known = known
         self._expect = _Expect.OPEN
@@ -150,7 +152,7 @@ class CallObject:
 
     def _read(self, value: JsonValue, text: str, at: int) -> int:
         end = value.feed(text, at)
-        is_argument = self._expect is _Expect.VALUE and self._key in self._argument_keys
+        is_argument = self._expect is _Expect.VALUE and self._key in self._argument_keys and not self._argued
         (self._arguments if is_argument else self._token).append(text[at:end])
         if is_argument and end > at:
             self.has_arguments = True
@@ -162,6 +164,7 @@ class CallObject:
     def _ended(self, is_argument: bool) -> None:
         if is_argument:
             self.broken = not self.has_arguments
+            self._argued = True
             self._expect = _Expect.NEXT
             return
         token = "".join(self._token)

@@ -71,12 +71,12 @@ class Llama3JsonParser(ToolParser):
         return end
 
     def _between(self, text: str, at: int, last: bool) -> int:
-        while at < len(text) and (text[at] == ";" or text[at].isspace()):
-            at += 1
-        if at < len(text):
-            self._new_object()
-            self._state = Llama3JsonParser._inside if text[at] == "{" else Llama3JsonParser._dropped
-        return at
+        begin = text.find("{", at)
+        if begin < 0:
+            return len(text)
+        self._new_object()
+        self._state = Llama3JsonParser._inside
+        return begin
 
     def _dropped(self, text: str, at: int, last: bool) -> int:
         return len(text)

@@ -19,6 +19,7 @@ class MistralParser(CallArrayParser):
 
     keeps_special_tokens = "with tools"
     markers = (_CALLS, _CALL_ID, _ARGS)
+    drops_special_tokens = True
     answers_forced = True
     hides_when_off = True
     drops_blank = True
@@ -70,6 +71,11 @@ class MistralParser(CallArrayParser):
             self.flawed = True
             self._state = MistralParser._after_marker
             return then
+        self._begin_call(word)
+        return end if tag == "{" else then
+
+    def _begin_call(self, word: str) -> None:
+        """`word` is the name, or the id that stands behind it."""
         if self._name:
             self._call(self._name, word or None)
         else:
@@ -78,7 +84,6 @@ class MistralParser(CallArrayParser):
         self._argument = JsonValue()
         self._argued = False
         self._state = MistralParser._json
-        return end if tag == "{" else then
 
     def _json(self, text: str, at: int, last: bool) -> int:
         if not self._argued:
@@ -104,6 +109,10 @@ class MistralParser(CallArrayParser):
         self._state = MistralParser._text
 
     def _end(self, cut: bool) -> None:
+        if self._state is MistralParser._in_head and not cut:
+            word = "".join(self._head).strip()
+            if word or self._name:
+                self._begin_call(word)
         if self._state is MistralParser._json:
             self.flawed = True
             self._finish_call(cut)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import ClassVar
 
@@ -27,6 +28,7 @@ class PythonicParser(ToolParser):
         self._name = ""
         self._begun = False                # this call has
         self._is_first = True
+        self._key: str | None = None       # of a value of which nothing is written
         self._value = PythonValue()
         self._rest: list[str] = []         # after the list
 
@@ -95,17 +97,18 @@ class PythonicParser(ToolParser):
         if text[at] != "=" or not key:
             return self._fail(at)
         self._word.clear()
-        self._begin_call()
-        self._write(("{" if self._is_first else ", ") + quoted(key) + ": ")
-        self._is_first = False
+        self._key = key
         self._value = PythonValue()
         self._state = PythonicParser._in_value
-        return at + 1
+        return self._keep(text, at, at + 1)
 
     def _in_value(self, text: str, at: int, last: bool) -> int:
         value = self._value
         end = value.feed(text, at)
-        self._write(value.take())
+        written = value.take()
+        self._keep(text, at, end)
+        if written:
+            self._write_value(written)
         if value.broken:
             return self._fail(end)
         if not value.done:
@@ -114,6 +117,15 @@ class PythonicParser(ToolParser):
             self._state = PythonicParser._before_key
             return end + 1
         return self._close(end) if text[end] == ")" else self._fail(end)
+
+    def _write_value(self, written: str) -> None:
+        """More of a value's JSON. Its key, and the call, come with the first piece: what stands there is a value then."""
+        self._begin_call()
+        if self._key is not None:
+            written = ("{" if self._is_first else ", ") + quoted(self._key) + ": " + written
+            self._is_first = False
+            self._key = None
+        self._write(written)
 
     def _after_call(self, text: str, at: int, last: bool) -> int:
         if text[at] == ",":
@@ -178,7 +190,7 @@ class PythonicParser(ToolParser):
 
     @classmethod
     def _tidied(cls, arguments: str, properties: Properties | None) -> str:
-        return arguments
+        return json.dumps(json.loads(arguments), ensure_ascii=False)       # of an argument given twice the last one
 
 
 class Llama4PythonicParser(PythonicParser):

@@ -95,9 +95,24 @@ def test_required_without_a_call_keeps_the_text() -> None:
         assert message == Message(content="Hello")
 
 
+def test_required_arguments_are_an_object() -> None:
+    plan = plan_of("pythonic", tool_choice="required")
+    for message in both(plan, '[{"name": "f"}, {"name": "g", "arguments": {"a": 1}}]'):
+        assert [(call.name, call.arguments) for call in message.calls] == [("f", "{}"), ("g", '{"a": 1}')]
+    assert plan.parse('[{"name": "f", "parameters": null}]').calls[0].arguments == "{}"
+    text = '[{"name": "f", "parameters": "x"}]'
+    assert plan.parse(text) == Message(content=text)
+
+
 def test_named_as_json() -> None:
-    for message in both(plan_of("pythonic", tool_choice=NAMED), '{"city": "Rome"}'):
-        assert [(call.name, call.arguments) for call in message.calls] == [("f", '{"city": "Rome"}')]
+    for arguments in ('{"city": "Rome"}', ' \n{"city": "Rome"} '):
+        for message in both(plan_of("pythonic", tool_choice=NAMED), arguments):
+            assert [(call.name, call.arguments) for call in message.calls] == [("f", arguments)]
+
+
+@pytest.mark.parametrize(("name", "choice"), [("hermes", "required"), ("pythonic", "required"), ("pythonic", NAMED)])
+def test_white_space_in_place_of_a_forced_call_is_nothing(name: str, choice: Any) -> None:
+    assert plan_of(name, tool_choice=choice).parse("\n ") == Message()
 
 
 def test_named_after_reasoning() -> None:
@@ -311,6 +326,16 @@ def test_special_tokens_that_are_no_markers_are_no_text() -> None:
             assert [call.name for call in message.calls] == ["f"]
             assert message.reasoning == ("Hm." if reads else None)
             assert ("<|" in (message.content or "")) is (reads is None)
+
+
+def test_mistrals_other_special_tokens_are_no_text() -> None:
+    plan = Parsers(TOOL_PARSERS["mistral"]).dropping(["<s>", "[TOOL_CALLS]", "[ARGS]"]).plan({"tools": TOOLS})
+    assert plan is not None
+    pieces = ["<s>", "Sure.", "[TOOL_CALLS]", "f", "[ARGS]", "{}"]
+    parser = plan.parser()
+    deltas = [delta for piece in pieces for delta in parser.feed(piece)]
+    for message in (joined([*deltas, *parser.finish()]), plan.parse("".join(pieces))):
+        assert (message.content, [call.name for call in message.calls]) == ("Sure.", ["f"])
 
 
 def test_an_unknown_parsers_special_tokens_are_left_alone() -> None:

@@ -57,6 +57,7 @@ def test_the_end_of_a_value(value: Any, rest: str, sizes: list[int]) -> None:
 
 
 OBJECTS = [
+    ('{"name": "f", "arguments": {"a": 1}, "arguments": {"b": 1}}', "f", '{"a": 1}'),
     ('{"name": "f", "arguments": {"a": 1}}', "f", '{"a": 1}'),
     ('{"arguments": {"a": "}"}, "name": "f"}', "f", '{"a": "}"}'),
     ('{"id": 7, "name": "f\\u0041", "arguments": "{}" , "x": [{}]}', "fA", '"{}"'),

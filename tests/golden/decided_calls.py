@@ -1,0 +1,283 @@
+"""Which differences in what a model says, thinks and calls are decided on purpose, and why.
+
+vLLM's parsers often say one thing in a stream and another in a complete answer. Here both ways say the same, so one of
+vLLM's two must differ: that is the first of the rules below. The others are for what vLLM says wrongly both ways.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tests.golden.compare import Json, fold
+
+# Where what a model says shows in folded answers; anything else that differs is no matter of parsers.
+_PLACES = re.compile(
+    r"\.choices\.\d+\.(delta|finish_reason)|\.body\.choices\[\d+\]\.(message|finish_reason)"
+    r"|\.body\.(content|stop_reason|output|status)|\.kinds"
+    r"|\.rest\.(arguments|content_block|content_index|delta|index|item|logprobs|name|output_index|part|text|response\.(output|status))"
+)
+_TEXT_FORMAT = re.compile(r"\.(body|rest\.response)\.text\b")
+_REASONING_TOKENS = re.compile(r"\.reasoning_tokens$")
+_ARRAY_OF_CALLS = re.compile(r"\[TOOL_CALLS\]\s*[\[{]")
+_CALL_MARKER = "</tool_call>"
+_CALLED = ("tool_calls", "tool_use")
+_CUT = ("length", "max_tokens")
+
+
+class Said(NamedTuple):
+    """One choice: reasoning and content ("" for none), names and arguments of calls, and why it ended."""
+
+    reasoning: str
+    content: str
+    calls: tuple[tuple[str, str], ...]
+    finish: str
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+class Case(NamedTuple):
+    """One choice of two answers to a request; `other` is vLLM's answer in the other way, None if it has none."""
+
+    request: Json
+    want: Said
+    got: Said
+    other: Said | None
+
+    @property
+    def is_stream(self) -> bool:
+        return bool(self.request["json"].get("stream"))
+
+    @property
+    def is_forced(self) -> bool:
+        choice = self.request["json"].get("tool_choice")
+        return choice == "required" or (isinstance(choice, dict) and choice.get("type") in ("any", "tool", "function"))
+
+    @property
+    def text(self) -> str:
+        """What the model wrote: the request's text, sent back."""
+        body = self.request["json"]
+        return str(body["input"] if "input" in body else body["messages"][-1]["content"])
+
+
+def said(answer: Json) -> list[Said] | None:
+    """What each choice of an answer says; None for an answer that is an error or holds no choices."""
+    body = answer.get("json")
+    if answer["status"] != 200 or (body is not None and not isinstance(body, dict)):
+        return None
+    if body is None:
+        return _said_in_events(answer["events"], fold(answer)) if "events" in answer else None
+    if "choices" in body:
+        return [_said_in_message(choice["message"], choice["finish_reason"]) for choice in body["choices"]]
+    if body.get("object") == "response":
+        return [_said_in_items(body)]
+    return [_said_in_blocks(body["content"], body["stop_reason"])] if body.get("type") == "message" else None
+
+
+def other_way(request: Json) -> Json:
+    """The request as a stream if it is none, and the other way round."""
+    body = {key: value for key, value in request["json"].items() if key not in ("stream", "stream_options")}
+    return {**request, "json": body if request["json"].get("stream") else {**body, "stream": True}}
+
+
+def reason_for(request: Json, found: list[tuple[str, Any, Any]], want: Json, got: Json, other: Callable[[], Json]) -> str | None:
+    """Why these differences are as they should be; None if they are not. `other` asks vLLM the other way."""
+    if _is_late_error(want) and got["status"] in (400, 404):
+        return "errors that vLLM finds after a stream's head has been sent come before it"
+    if formats := [item for item in found if _TEXT_FORMAT.match(item[0])]:
+        if "tool_calling_response" not in json.dumps([item[1] for item in formats]):
+            return None
+        found = [item for item in found if item not in formats]
+        if not found:
+            return "a response's text.format is what the request asked for"
+    if all(_REASONING_TOKENS.search(path) for path, _, _ in found):
+        return "all tokens of reasoning that has not ended count" if all(item[1] == 0 for item in found) else None
+    found = [item for item in found if not item[0].endswith("bytes") and ".bytes" not in item[0]]      # the tokens' own here
+    if not all(_PLACES.match(path) for path, _, _ in found):
+        return None
+    ours, theirs = said(got), said(want)
+    if ours is None or theirs is None or len(ours) != len(theirs):
+        return None
+    if [path for path, _, _ in found] == [".kinds"] and theirs == ours:
+        empty = any(_normal(arguments) == "{}" for one in ours for _, arguments in one.calls)
+        return "arguments without members are sent too" if empty else None
+    others = said(other()) or [None] * len(ours)
+    reasons = [
+        next((reason for reason, holds in RULES if holds(case)), None)
+        for case in (Case(request, *sides) for sides in zip(theirs, ours, others, strict=True))
+        if case.want != case.got
+    ]
+    return reasons[0] if reasons and all(reasons) else None
+
+
+def _is_late_error(answer: Json) -> bool:
+    return [event.get("event") for event in answer.get("events", ())] == ["error"]
+
+
+def _said_in_message(message: Json, finish: str | None) -> Said:
+    calls = message.get("tool_calls") or []
+    pairs = [(call["function"].get("name") or "", call["function"].get("arguments") or "") for call in calls]
+    return Said(message.get("reasoning") or "", message.get("content") or "", tuple(pairs), finish or "")
+
+
+def _said_in_items(response: Json) -> Said:
+    reasoning = content = ""
+    calls = []
+    for item in response["output"]:
+        if item["type"] == "function_call":
+            calls.append((item["name"], item["arguments"]))
+        elif item["type"] == "reasoning":
+            reasoning += "".join(part["text"] for part in item.get("content") or ())
+        else:
+            content += "".join(part["text"] for part in item["content"])
+    return Said(reasoning, content, tuple(calls), response["status"])
+
+
+def _said_in_blocks(blocks: list[Json], finish: str | None) -> Said:
+    def all_of(key: str) -> str:
+        return "".join(block.get(key) or "" for block in blocks)
+
+    calls = tuple((block["name"], _dumped(block["input"])) for block in blocks if block["type"] == "tool_use")
+    return Said(all_of("thinking"), all_of("text"), calls, finish or "")
+
+
+def _said_in_events(events: list[Json], folded: Json) -> list[Said] | None:
+    if folded["choices"]:
+        found = []
+        for _, choice in sorted(folded["choices"].items()):
+            calls = choice.get("delta", {}).get("tool_calls") or {}
+            message = {**choice.get("delta", {}), "tool_calls": [{"function": {}, **call} for _, call in sorted(calls.items())]}
+            found.append(_said_in_message(message, choice.get("finish_reason")))
+        return found
+    datas = [event["data"] for event in events if isinstance(event.get("data"), dict)]
+    for data in datas:
+        if data.get("type") in ("response.completed", "response.incomplete"):
+            return [_said_in_items(data["response"])]
+    return [_said_in_message_events(datas)] if datas and datas[0].get("type") == "message_start" else None
+
+
+def _said_in_message_events(datas: list[Json]) -> Said:
+    blocks: dict[int, Json] = {}
+    finish = None
+    for data in datas:
+        delta = data.get("delta") or {}
+        if data["type"] == "content_block_start":
+            blocks[data["index"]] = {**data["content_block"], "json": ""}
+        elif data["type"] == "message_delta":
+            finish = delta.get("stop_reason")
+        for key, name in (("text", "text"), ("thinking", "thinking"), ("partial_json", "json")):
+            if key in delta:
+                blocks[data["index"]][name] += delta[key]
+    calls = tuple((block["name"], _normal(block["json"])) for block in blocks.values() if block["type"] == "tool_use")
+    return _said_in_blocks([block for block in blocks.values() if block["type"] != "tool_use"], finish)._replace(calls=calls)
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _normal(arguments: str) -> str:
+    """JSON as it is read; nothing and null are an object without members. What is no JSON stays."""
+    try:
+        value = json.loads(arguments or "{}")
+    except ValueError:
+        return arguments
+    return _dumped({} if value is None else value)
+
+
+def _alike(one: Said, other: Said) -> bool:
+    calls = [tuple((name, _normal(arguments)) for name, arguments in side.calls) for side in (one, other)]
+    return one._replace(calls=()) == other._replace(calls=()) and calls[0] == calls[1]
+
+
+def _as_the_other_way(case: Case) -> bool:
+    if case.other is None:
+        return False
+    got = case.got
+    if got.calls and not case.is_stream:   # complete answers have no white space around content beside calls
+        return _alike(got, case.other._replace(content=case.other.content.strip()))
+    return _alike(got, case.other) or (
+        bool(got.calls) and _alike(got._replace(content=got.content.strip()), case.other)
+    )
+
+
+def _no_call_came(case: Case) -> bool:
+    want, got = case.want, case.got
+    if not case.is_forced or got.calls or want.calls or want.reasoning != got.reasoning or got.finish in _CALLED:
+        return False
+    return want.content == got.content or (not want.content and got.content in case.text)
+
+
+def _lost_in_stream(case: Case) -> bool:
+    want, got = case.want, case.got
+    return (
+        case.is_stream and want.reasoning == got.reasoning and got.content in case.text
+        and got.content.startswith(want.content) and got.calls[: len(want.calls)] == want.calls
+    )  # fmt: skip
+
+
+def _lost_under_null(case: Case) -> bool:
+    body, want, got = case.request["json"], case.want, case.got
+    null = body.get("tool_choice", "") is None or (case.request["path"] == "/v1/messages" and not body.get("tools"))
+    return null and bool(got.calls) and not want.calls and want[:2] == got[:2]
+
+
+def _pairs(case: Case) -> Iterator[tuple[str, str]]:
+    for (_, want), (_, got) in zip(case.want.calls, case.got.calls, strict=True):
+        if want != got:
+            yield want, got
+
+
+def _same_but_arguments(case: Case, holds: Callable[[str, str], bool]) -> bool:
+    """The same calls, and for arguments that differ it holds; content is the same or what vLLM's stream lost of it."""
+    want, got = case.want, case.got
+    if not want.calls or want.names != got.names or want.reasoning != got.reasoning or want.finish != got.finish:
+        return False
+    if want.content != got.content and (want.content or got.content not in case.text):
+        return False
+    return all(holds(*pair) for pair in _pairs(case))
+
+
+def _end(case: Case) -> bool:
+    return _same_but_arguments(case, lambda want, got: got[-1:] in ("}", "]") and want.startswith(got)) and case.is_stream
+
+
+def _as_far_as_come(case: Case) -> bool:
+    return _same_but_arguments(case, lambda want, got: got.startswith(want)) and case.is_stream
+
+
+def _no_null(case: Case) -> bool:
+    return _same_but_arguments(case, lambda want, got: want == "null" and got == "{}")
+
+
+def _not_completed(case: Case) -> bool:
+    return _same_but_arguments(case, lambda want, got: want.startswith(got) or not got) and case.got.finish in _CUT
+
+
+RULES: tuple[tuple[str, Callable[[Case], bool]], ...] = (
+    ("vLLM's stream and its complete answer differ; here both say what one of them says", _as_the_other_way),
+    ("a forced call that did not come: the text, and the model's own reason to stop", _no_call_came),
+    ("arguments are sent as far as they have come, and are an object if there are none", _as_far_as_come),
+    ("null as the arguments of a forced call is an object without members", _no_null),
+    ("text that turns out to be no call, and calls behind others, are not lost in streams", _lost_in_stream),
+    ("calls of a model that was not asked for any are not lost", _lost_under_null),
+    ("arguments end where their JSON ends", _end),
+    ("arguments that a limit cut are not completed", _not_completed),
+    (
+        "an array of calls of older Mistral models is read as calls, not as one of a function named [",
+        lambda case: _ARRAY_OF_CALLS.search(case.text) is not None
+        and all(name.strip() in ("", "[", "[]") for name in case.want.names),
+    ),
+    (
+        "a call whose string holds the closing marker is read to its end",
+        lambda case: any(_CALL_MARKER in arguments for _, arguments in case.got.calls) and case.want.content == case.text,
+    ),
+    (
+        "a call without a name is text",
+        lambda case: "" in case.want.names and not case.got.calls and case.got.content == case.text,
+    ),
+)

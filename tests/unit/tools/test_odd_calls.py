@@ -1,0 +1,62 @@
+"""Calls that are written oddly: what they are in a complete answer and in a stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastfront.openai.tools.deltas import Message
+from fastfront.openai.tools.registry import TOOL_PARSERS
+from tests.unit.tools.formats import TOOLS, numbered, streamed
+
+Calls = list[tuple[str, str]]
+ONE = '{"name": "now", "parameters": {"a": 1}}'
+# Parser, what the model wrote, and its calls, the same both ways; none if it is text.
+SAME: list[tuple[str, str, Calls]] = [
+    ("llama3_json", f"{ONE}, {ONE}", [("now", '{"a": 1}')] * 2),
+    ("llama3_json", f"{ONE} and {ONE}\n{ONE};{ONE}", [("now", '{"a": 1}')] * 4),
+    ("llama3_json", f"{ONE} Done.", [("now", '{"a": 1}')]),
+    ("pythonic", "[get_weather(city=Paris)]", []),
+    ("pythonic", "[get_weather(city=", []),
+    ("pythonic", "[f(a=b'x')]", []),
+    ("pythonic", "[f(a={})]", [("f", '{"a": {}}')]),
+    ("pythonic", "[ f( ) ]", [("f", "{}")]),
+    ("mistral", "[TOOL_CALLS]now", [("now", "{}")]),
+    ("mistral", "[TOOL_CALLS] now [CALL_ID]abc", [("now", "{}")]),
+    ("mistral", "[TOOL_CALLS] now [ARGS] ", [("now", "{}")]),
+]
+# Where a stream has said more than the complete answer keeps: parser, text, the stream's calls, those of the whole.
+OTHER: list[tuple[str, str, Calls, Calls]] = [
+    ("pythonic", "[f(a='x', b=1+2)]", [("f", '{"a": "x"')], []),
+    ("pythonic", "[f(a='x'), g(b=y)]", [("f", '{"a": "x"}')], []),
+    ("pythonic", "[f(a='x', a='y')]", [("f", '{"a": "x", "a": "y"}')], [("f", '{"a": "y"}')]),
+    (
+        "llama3_json",
+        '{"name": "now", "parameters": {}, "arguments": {"a": 1}}',
+        [("now", "{}")],
+        [("now", '{"a": 1}')],
+    ),
+]
+
+
+def calls_of(message: Message) -> Calls:
+    return [(call.name, call.arguments) for call in message.calls]
+
+
+@pytest.mark.parametrize(("name", "text", "calls"), SAME)
+def test_both_ways_say_the_same(name: str, text: str, calls: Calls) -> None:
+    parser = TOOL_PARSERS[name]
+    for message in (streamed(parser(TOOLS, numbered), list(text)), parser.parse(text, TOOLS, numbered)):
+        assert calls_of(message) == calls
+        assert message.content == (None if calls else text)
+
+
+@pytest.mark.parametrize(("name", "text", "calls", "whole"), OTHER)
+def test_a_stream_cannot_take_back(name: str, text: str, calls: Calls, whole: Calls) -> None:
+    parser = TOOL_PARSERS[name]
+    assert calls_of(streamed(parser(TOOLS, numbered), list(text))) == calls
+    assert calls_of(parser.parse(text, TOOLS, numbered)) == whole
+
+
+def test_a_limit_in_a_mistral_name_makes_no_call() -> None:
+    parser = TOOL_PARSERS["mistral"]
+    assert streamed(parser(TOOLS, numbered), list("[TOOL_CALLS]get_wea"), cut=True) == Message()
