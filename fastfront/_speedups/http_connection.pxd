@@ -25,7 +25,7 @@ cdef struct Conn:
     uint64_t serial             # of the request at hand
     int fd                      # -1: no connection
     bint reading                # a thread is at the socket's receiving side; it alone touches `message` and `rest`
-    bint missed                 # something came while that was so, or while an answer was awaited
+    bint missed                 # something came while that was so, or while an answer was awaited or unread
     bint complete               # the request at hand is here to its end
     bint answered               # its answer has been handed over
     bint half                   # the client has closed its side, and may still read
@@ -58,6 +58,7 @@ cdef struct Listener:
     int listen_fd
     int quit_fd                 # readable once the threads shall end
     double keep_alive_s
+    double stall_s              # how long a body or an answer may make no progress
     double sweep_at
 
 
@@ -67,7 +68,8 @@ cdef enum Piece:
     PIECE_LAST
 
 
-cdef int listener_init(Listener *l, int listen_fd, uint32_t limit, double keep_alive_s) noexcept nogil      # -1: memory, errno
+# -1: memory, or errno.
+cdef int listener_init(Listener *l, int listen_fd, uint32_t limit, double keep_alive_s, double stall_s) noexcept nogil
 cdef void listener_free(Listener *l) noexcept nogil
 cdef int listener_accept(Listener *l) noexcept nogil                    # all that wait
 cdef Conn *listener_find(Listener *l, uint64_t key) noexcept nogil      # locked, or NULL: of an earlier time
@@ -76,6 +78,7 @@ cdef void listener_sweep(Listener *l, bint all_idle) noexcept nogil
 
 # Under the Conn's lock.
 cdef void conn_flush(Conn *c) noexcept nogil
+cdef bint conn_unread(const Conn *c) noexcept nogil     # the client has to read before it is given more answers
 cdef void conn_linger(Conn *c) noexcept nogil
 cdef void conn_close(Conn *c) noexcept nogil
 cdef PyObject *conn_next(Conn *c) noexcept nogil        # request and answer are through; the result is to be released with the GIL

@@ -79,22 +79,23 @@ cdef extern from "<arpa/inet.h>" nogil:
 cdef enum:
     SMALL = 4096                # pieces up to this size are framed on the stack
     KEPT_BYTES = 65536          # a buffer larger than this is given back when its request is over
+    UNREAD_BYTES = 1 << 18      # of answers that the client has not read: beyond, its next request waits
 
 
 cdef double LINGER_S = 5.0              # how long a client may go on sending what nobody wants any more
-cdef double STALL_S = 120.0             # how long a body may make no progress
 
 
 # ---- the listener ------------------------------------------------------------------------------------------------------
 
 
-cdef int listener_init(Listener *l, int listen_fd, uint32_t limit, double keep_alive_s) noexcept nogil:
+cdef int listener_init(Listener *l, int listen_fd, uint32_t limit, double keep_alive_s, double stall_s) noexcept nogil:
     cdef epoll_event e
     memset(l, 0, sizeof(Listener))
     pthread_mutex_init(&l.lock, NULL)
     l.listen_fd = listen_fd
     l.limit = limit
     l.keep_alive_s = keep_alive_s
+    l.stall_s = stall_s
     l.sweep_at = monotonic_coarse() + 1
     l.table = <Conn **>calloc(limit, sizeof(void *))
     l.free_places = <uint32_t *>calloc(limit, sizeof(uint32_t))
@@ -273,15 +274,18 @@ cdef void listener_sweep(Listener *l, bint all_idle) noexcept nogil:
                 if idle_s > LINGER_S:
                     conn_close(c)
             elif c.closing:
-                if idle_s > STALL_S:
+                if idle_s > l.stall_s:
                     conn_close(c)       # the client does not read its answer
             elif c.message.head_complete:
-                if idle_s > STALL_S and c.request == NULL:
+                if idle_s > l.stall_s and c.request == NULL:
                     conn_close(c)
-                elif idle_s > STALL_S and not c.gone:
+                elif idle_s > l.stall_s and not c.gone:
                     c.gone = True
                     shutdown(c.fd, SHUT_RDWR)   # an event follows, and the reader tells who waits for the body
-            elif (idle_s > l.keep_alive_s or (all_idle and not c.message.begun)) and c.out.len == c.out_at:
+            elif c.out.len != c.out_at:
+                if idle_s > l.stall_s:
+                    conn_close(c)
+            elif idle_s > l.keep_alive_s or (all_idle and not c.message.begun):
                 conn_close(c)
         pthread_mutex_unlock(&c.lock)
 
@@ -370,8 +374,22 @@ cdef void conn_flush(Conn *c) noexcept nogil:
             buf_free(&c.out)
         if c.closing and not c.reading and c.complete and c.answered:
             conn_close(c)
-        elif c.closing and not c.lingering:
+            return
+        if c.closing and not c.lingering:
             conn_linger(c)
+    if c.missed and not c.reading and not c.complete:
+        read_held(c)
+
+
+cdef bint conn_unread(const Conn *c) noexcept nogil:
+    return c.out.len - c.out_at > UNREAD_BYTES and not c.gone
+
+
+cdef void read_held(Conn *c) noexcept nogil:
+    """Goes on reading a connection whose input was held back, as soon as its answers have been read."""
+    c.missed = conn_unread(c)
+    if not c.missed:
+        watch_connection(c, EPOLL_CTL_MOD)
 
 
 cdef PyObject *conn_next(Conn *c) noexcept nogil:
@@ -389,8 +407,7 @@ cdef PyObject *conn_next(Conn *c) noexcept nogil:
     c.active_at = monotonic_coarse()
     message_next(&c.message)
     if c.missed or c.rest.len:
-        c.missed = False
-        watch_connection(c, EPOLL_CTL_MOD)
+        read_held(c)
     return watcher
 
 

@@ -120,6 +120,8 @@ cdef int on_header_value_complete(llhttp_t *parser) noexcept nogil:
         f.value_len -= 1
     if f.name_len == 6 and is_text(m, f.name, f.name_len, b"expect") and is_text(m, f.value, f.value_len, b"100-continue"):
         m.expects = True
+    if f.name_len == 17 and is_text(m, f.name, f.name_len, b"transfer-encoding") and not is_text(m, f.value, f.value_len, b"chunked"):
+        return HPE_USER                 # no other coding is undone here
     m.n_fields += 1
     return 0
 
@@ -144,6 +146,10 @@ cdef int on_headers_complete(llhttp_t *parser) noexcept nogil:
     m.head_complete = True
     m.keep_alive = llhttp_should_keep_alive(parser) != 0
     m.chunked = (parser.flags & F_CHUNKED) != 0
+    if parser.http_minor == 0:
+        if m.chunked:
+            return -1                   # a proxy of that time would not see where the body ends
+        m.expects = False
     m.sized = (parser.flags & F_CONTENT_LENGTH) != 0
     m.announced = parser.content_length if m.sized else 0
     parser.upgrade = 0                  # offers of other protocols are ignored

@@ -16,6 +16,7 @@ from fastfront._speedups.http_connection cimport (
 from fastfront._speedups.http_message cimport Field
 
 import http
+import re
 from urllib.parse import unquote
 
 
@@ -23,6 +24,7 @@ cdef extern from "Python.h":
     object PyUnicode_FromStringAndSize(const char *, Py_ssize_t)
 
 
+AUTHORITY = re.compile("[^/?#]*").match
 PHRASES = {status.value: status.phrase.encode() for status in http.HTTPStatus}
 
 
@@ -102,9 +104,10 @@ cdef class HttpRequest:
     cdef int take(self, uint32_t target_len, const char *method, int minor) except -1:
         cdef str target = PyUnicode_DecodeLatin1(self.head.data, target_len, NULL) if target_len else "/"
         if target[0] != "/":                    # the form that proxies are asked in
-            scheme, colon, rest = target.partition("://")
+            _, colon, rest = target.partition("://")
             if colon:
-                target = "/" + rest.partition("/")[2]
+                rest = rest[len(AUTHORITY(rest)[0]):]
+                target = rest if rest.startswith("/") else "/" + rest
         path, _, self.query_string = target.partition("?")
         if "#" in path:
             path = path.partition("#")[0]

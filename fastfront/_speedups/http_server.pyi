@@ -4,7 +4,8 @@ from fastfront._speedups.http_request import HttpRequest
 
 class HttpServer:
     def __init__(
-        self, listen_fd: int, intake: Callable[[HttpRequest], None], max_connections: int, keep_alive_s: float
+        self, listen_fd: int, intake: Callable[[HttpRequest], None], max_connections: int, keep_alive_s: float,
+        stall_s: float = 120.0,
     ) -> None: ...
     @property
     def open(self) -> int: ...

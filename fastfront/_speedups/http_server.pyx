@@ -14,7 +14,7 @@ from fastfront._speedups.epoll cimport (
     EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, KEY_LISTEN, KEY_QUIT, epoll_event, epoll_wait,
 )
 from fastfront._speedups.http_connection cimport (
-    Conn, Listener, conn_abandon, conn_close, conn_flush, conn_linger, conn_lock, conn_next, conn_put, conn_unlock,
+    Conn, Listener, conn_abandon, conn_close, conn_flush, conn_linger, conn_lock, conn_next, conn_put, conn_unlock, conn_unread,
     listener_accept, listener_find, listener_free, listener_init, listener_sweep,
 )
 from fastfront._speedups.http_message cimport (
@@ -68,15 +68,19 @@ log = logging.getLogger("fastfront.http")
 
 
 cdef class HttpServer:
-    """`intake(request)` is called on the threads that are in `run`; it must not block for long. Takes over `listen_fd`, which listens."""
+    """`intake(request)` is called on the threads that are in `run`; it must not block for long. Takes over `listen_fd`, which listens.
+
+    A connection is closed that idles for `keep_alive_s`, or on which a body or the reading of an answer makes no progress for
+    `stall_s`, once nothing more is written to it.
+    """
     cdef Listener listener
     cdef object intake
     cdef bint made
 
-    def __init__(self, int listen_fd, object intake not None, uint32_t max_connections, double keep_alive_s):
+    def __init__(self, int listen_fd, object intake not None, uint32_t max_connections, double keep_alive_s, double stall_s=120.0):
         if self.made:
             raise RuntimeError("an HttpServer is made once")
-        if listener_init(&self.listener, listen_fd, max(1, max_connections), keep_alive_s) < 0:
+        if listener_init(&self.listener, listen_fd, max(1, max_connections), keep_alive_s, stall_s) < 0:
             raise OSError(errno, "the server's epoll cannot be made")
         self.made = True
         self.intake = intake
@@ -270,6 +274,10 @@ cdef void next_step(Listener *l, char *buffer, Step *step) noexcept nogil:
             step.object = c.watcher
             c.watcher = NULL
             step.action = GONE
+        conn_unlock(c)
+        return
+    if conn_unread(c) and not c.message.begun:
+        c.missed = True
         conn_unlock(c)
         return
     c.reading = True

@@ -14,6 +14,7 @@ import setproctitle
 log = logging.getLogger("fastfront.access")
 CLIENT_GONE = 499                               # for requests whose client left before an answer began, as nginx has it
 MAX_PENDING = 100_000                           # lines that wait to be written; more are dropped and counted
+MAX_PATH_CHARS = 2048
 _PHRASES = {status.value: status.phrase for status in http.HTTPStatus} | {CLIENT_GONE: "Client Closed Request"}
 
 
@@ -52,7 +53,7 @@ class AccessLog:
 
     def add(self, line: Line) -> None:
         if self._lines.qsize() < MAX_PENDING:
-            self._lines.put(line)
+            self._lines.put(line if len(line.path) <= MAX_PATH_CHARS else line._replace(path=line.path[:MAX_PATH_CHARS] + "..."))
         else:
             self._dropped += 1
 

@@ -82,6 +82,16 @@ def test_expect_continue(server: Server, body: bytes) -> None:
         is_ab(connection)
 
 
+def test_http_1_0_expects_nothing(server: Server, body: bytes) -> None:
+    """Such a client could not tell `100 Continue` from its answer."""
+    headers = {"content_type": "application/json", "content_length": str(len(body)), "expect": "100-continue"}
+    with server.connect() as connection:
+        connection.send(head("POST", CHAT, **headers).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        assert connection.silent(LIMIT_S)
+        connection.send(body)
+        assert connection.receive().startswith(b"HTTP/1.0 200")
+
+
 @pytest.mark.parametrize("cut", [0, 1, 50])
 def test_a_client_that_leaves_inside_its_body(server: Server, mock: MockEngine, body: bytes, cut: int) -> None:
     since = mock.mark()

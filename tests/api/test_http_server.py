@@ -24,13 +24,7 @@ SEED = 7
 
 def narrow(server: Server) -> Connection:
     """A connection whose client takes little at a time."""
-    connection = Connection.__new__(Connection)
-    connection.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
-    connection.socket.settimeout(30)
-    connection.socket.connect(server.address)
-    connection._buffer = b""
-    return connection
+    return Connection(server.address, receive_buffer=SMALL_BUFFER)
 
 
 def fields(pieces: Pieces, tokens: int = LONG, **more: Any) -> dict[str, Any]:
@@ -78,6 +72,7 @@ def test_forms_of_a_target(server: Server) -> None:
     with server.connect() as connection:
         for target, status in (
             ("/health?x=1", 200), ("/health#top", 200), ("/%68ealth", 200), ("http://elsewhere.example/health", 200),
+            ("http://elsewhere.example?to=/health", 404), ("http://elsewhere.example", 404),
             ("/health/../nope", 404), ("*", 404), ("/%ff%00", 404), ("//health", 404),
         ):  # fmt: skip
             connection.send(head("GET", target))

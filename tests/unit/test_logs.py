@@ -201,6 +201,11 @@ def test_a_path_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
     assert "/a%0Ab%1B" in line
 
 
+def test_a_path_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    (line,) = lines_of(caplog, lambda e: e.empty(200), "/" + "a" * 100_000)
+    assert len(line) < 2500
+
+
 def test_nothing_refers_back_to_the_exchange() -> None:
     """A cycle would leave every request to the garbage collector."""
     watch = Watch(AccessLog(frozenset()), HttpMetrics(["/"], "", 0.0))

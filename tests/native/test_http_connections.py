@@ -1,0 +1,79 @@
+"""Clients that do not read, or do not send, cost little and not for ever."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+
+from fastfront._speedups.http_request import HttpRequest
+from fastfront._speedups.http_server import HttpServer
+from tests.support.http1 import Connection, head
+from tests.support.waiting import wait_for
+
+BODY = b"x" * 50_000
+COUNT = 1000
+MOST_TAKEN = 500        # far more than socket buffers and the server's own bound hold of such answers
+
+
+@contextmanager
+def serving(intake: Callable[[HttpRequest], None], stall_s: float = 60.0) -> Iterator[tuple[HttpServer, Connection]]:
+    """A server, and a connection whose client takes little at a time."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        server = HttpServer(listener.fileno(), intake, 8, 60.0, stall_s)
+        threads = [threading.Thread(target=server.run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        connection = Connection(listener.getsockname(), receive_buffer=4096)
+        try:
+            yield server, connection
+        finally:
+            connection.close()
+            server.quit()
+            for thread in threads:
+                thread.join(10)
+
+
+def test_requests_wait_until_the_answers_before_them_are_read() -> None:
+    taken: SimpleQueue[HttpRequest] = SimpleQueue()
+
+    def answer(request: HttpRequest) -> None:
+        request.response_bytes(200, [], BODY)
+        taken.put(request)
+
+    with serving(answer) as (_, connection):
+        connection.send(head("GET", "/") * COUNT)
+        seen = [0]
+
+        def settled() -> bool:
+            seen.append(taken.qsize())
+            return seen[-1] > 0 and len(seen) > 20 and len(set(seen[-20:])) == 1
+
+        wait_for(settled, "a server that waits for its client")
+        assert taken.qsize() < MOST_TAKEN
+        for _ in range(COUNT):
+            assert connection.response("GET").body == BODY
+        assert taken.qsize() == COUNT
+
+
+def test_an_answer_that_nobody_reads_is_given_up() -> None:
+    """On a connection that could be used again."""
+    with serving(lambda request: request.response_bytes(200, [], BODY * 400), 0.2) as (server, connection):
+        connection.send(head("GET", "/"))
+        assert connection.response_head()[0] == 200
+        wait_for(lambda: server.open == 0, "a closed connection")
+
+
+def test_a_body_that_does_not_come_is_given_up() -> None:
+    told: SimpleQueue[tuple[bytes | None, bool]] = SimpleQueue()
+
+    def ask(request: HttpRequest) -> None:
+        request.read_body(100, lambda body, too_large: told.put((body, too_large)))
+
+    with serving(ask, 0.2) as (server, connection):
+        connection.send(head("POST", "/", content_length="100") + b"x" * 50)
+        assert told.get(timeout=20) == (None, False)
+        wait_for(lambda: server.open == 0, "a closed connection")
