@@ -43,10 +43,11 @@ from fastfront.openai.tools.choice import Plan, choice_of
 from fastfront.render.messages import Message
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 
-# A request with no other fields than these needs no check of how fields go together.
+# A request with no other fields than these needs no check of how fields go together, but that only streams have stream_options.
 _PLAIN = frozenset({
     "messages", "model", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "stream", "stop",
-    "seed", "n", "user", "frequency_penalty", "presence_penalty",
+    "seed", "n", "user", "frequency_penalty", "presence_penalty", "stream_options", "ignore_eos", "min_tokens", "min_p",
+    "repetition_penalty", "stop_token_ids", "chat_template_kwargs", "return_token_ids",
 })  # fmt: skip
 _ARGUMENTS = ("messages", "conversation")  # of whoever renders a template, not of a request
 _TEMPLATE_FIELDS = frozenset({"chat_template_kwargs", "documents", "reasoning_effort"})
@@ -61,7 +62,7 @@ def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
     """
     require_json(header)
     fields: Mapping[str, Any] = _READER.read(body)
-    if not fields.keys() <= _PLAIN:
+    if not fields.keys() <= _PLAIN or ("stream_options" in fields and not fields.get("stream")):
         check_chat(fields)
     return prepare_chat_fields(fields, header, serving)
 
@@ -119,7 +120,7 @@ def prepare_reading(
     if requested is not None:
         require_output_fits(requested, param, serving.max_model_len)
 
-    conversation, text = render_chat(fields, serving)
+    last, text = render_chat(fields, serving)
     truncate, side = get("truncate_prompt_tokens"), get("truncation_side")
     special = _misses_begin(text, serving) if request_type == "responses" else get("add_special_tokens", False)
     ids = encode_prompt(text, special, requested or 0, serving, truncate, side)
@@ -133,7 +134,7 @@ def prepare_reading(
         sampling, wanted = _sampling(fields, serving, plan, n, max_tokens)
     require_vocabulary(ids, serving)
     require_routed_start(fields, len(ids))
-    role = serving.response_role if get("add_generation_prompt", True) else conversation[-1]["role"]
+    role = serving.response_role if get("add_generation_prompt", True) else last["role"]
     stream = bool(get("stream"))
     include_usage, continuous_usage = usage_flags(fields, serving)
     start = None if plan is None else plan.start(text)
@@ -160,7 +161,7 @@ def prepare_reading(
         prompt_logprobs=wanted.prompt,
         tokens_as_ids=shows_token_ids(fields, serving),
         role=role,
-        echo_content=_echo_content(conversation[-1], role) if get("echo") else "",
+        echo_content=_echo_content(last, role) if get("echo") else "",
         priority=priority_of(fields, header),
         cache_salt=get("cache_salt"),
         data_parallel_rank=rank_of(header, serving),
@@ -202,8 +203,8 @@ def _plan(fields: Mapping[str, Any], serving: Serving) -> Plan | None:
     return parsers.plan(fields, kwargs, bool(fields.get("stream")))
 
 
-def render_chat(fields: Mapping[str, Any], serving: Serving) -> tuple[list[Message], str]:
-    """The conversation as the template saw it, and the prompt's text. Raises ApiError."""
+def render_chat(fields: Mapping[str, Any], serving: Serving) -> tuple[Message, str]:
+    """The last message as the template saw it, and the prompt's text. Raises ApiError."""
     get = fields.get
     given = get("chat_template")
     kwargs = get("chat_template_kwargs")
@@ -215,25 +216,32 @@ def render_chat(fields: Mapping[str, Any], serving: Serving) -> tuple[list[Messa
     chat = serving.chat
     tools = get("tools")
     template = chat.template_for(bool(tools), given)
+    generation_prompt = get("add_generation_prompt", True)
+    no_names = _TEMPLATE_FIELDS.isdisjoint(fields)
+    if no_names and not tools and not get("continue_final_message"):
+        quick = chat.quick(template, fields["messages"], generation_prompt)
+        if quick is not None:
+            return quick
     conversation = chat.conversation(template, checked_messages(fields["messages"]), serving.model)
     for name in _ARGUMENTS:
         if kwargs and name in kwargs:
             raise ApiError(f"jinja2.environment.Template.render() got multiple values for keyword argument '{name}'")
-    own = None if _TEMPLATE_FIELDS.isdisjoint(fields) else _template_kwargs(fields)
+    own = None if no_names else _template_kwargs(fields)
     extra = chat.kwargs(template, own)
     if serving.hides_unused_tools and get("tool_choice") == "none":
         tools = None
     shown_tools = [_shown_tool(tool) for tool in tools] if tools else None
-    generation_prompt = get("add_generation_prompt", True)
     if not get("continue_final_message"):
-        return conversation, template.render(conversation, generation_prompt, extra, shown_tools)
+        text = template.render(conversation, generation_prompt, extra, shown_tools)
+        return conversation[-1], text
     if generation_prompt:
         raise ApiError(
             "continue_final_message and add_generation_prompt are not compatible. Use continue_final_message when you "
             "want the model to continue the final message, and add_generation_prompt when you want to add a header "
             "that will prompt it to start a new assistant message instead."
         )
-    return conversation, template.render_continued(conversation, extra, shown_tools)
+    text = template.render_continued(conversation, extra, shown_tools)
+    return conversation[-1], text
 
 
 def _template_kwargs(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fastfront._speedups.plain_chat import plain_chat
 from fastfront.config import ContentFormat
 from fastfront.errors import ApiError, SetupError
 from fastfront.render.lookup import find_chat_templates
-from fastfront.render.messages import Message, conversation_of, merge_developer
+from fastfront.render.messages import BILLING_HEADER, Message, conversation_of, merge_developer
 from fastfront.render.template import ChatTemplate, TemplateSyntaxError
 from fastfront.render.tokenizer import TextTokenizer
 
@@ -87,6 +88,20 @@ class ChatRenderer:
         """The messages, which have the shapes of chat messages, in the form the template reads. Raises ApiError."""
         conversation = conversation_of(messages, template.content_format == "openai", model)
         return conversation if template.has_developer else merge_developer(conversation)
+
+    def quick(self, template: ChatTemplate, messages: list[Any], add_generation_prompt: bool) -> tuple[Message, str] | None:
+        """The last message and the prompt's text of a chat that needs no look at its messages' shapes and no run of the template.
+
+        `messages` are as they came; the template gets no further names. None for all other chats.
+        """
+        skeletons = template.skeletons
+        if skeletons is None or self._default_kwargs or (plain := plain_chat(messages)) is None:
+            return None
+        roles, texts = plain
+        text = skeletons.fill(roles, texts, add_generation_prompt)
+        if text is None or ("s" in roles and any(text.startswith(BILLING_HEADER) for text in texts)):
+            return None
+        return {"role": messages[-1]["role"], "content": texts[-1]}, text
 
     def kwargs(self, template: ChatTemplate, own: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """The names the template gets besides the usual ones: the server's defaults under the request's own."""

@@ -13,7 +13,7 @@ _MEDIA_PARTS = frozenset(
      "video_embeds", "file"}
 )  # fmt: skip
 _PART_FIELDS = frozenset({"type", "text", "refusal", "thinking", "closed", "uuid"})
-_BILLING_HEADER = "x-anthropic-billing-header"
+BILLING_HEADER = "x-anthropic-billing-header"
 
 Message = dict[str, Any]
 
@@ -39,7 +39,10 @@ def conversation_of(messages: list[Message], as_parts: bool, model: str) -> list
 
 def merge_developer(conversation: list[Message]) -> list[Message]:
     """For templates without a developer role: they become system messages, and those become one, the first."""
-    if not any(message["role"] == "developer" for message in conversation):
+    for message in conversation:
+        if message["role"] == "developer":
+            break
+    else:
         return conversation
     system = [message for message in conversation if message["role"] in ("system", "developer")]
     rest = [message for message in conversation if message["role"] not in ("system", "developer")]
@@ -140,7 +143,7 @@ def _without_billing_header(pieces: list[Any]) -> list[Any]:
     out = []
     for piece in pieces:
         text = piece if isinstance(piece, str) else piece["text"]
-        if text.startswith(_BILLING_HEADER):
+        if text.startswith(BILLING_HEADER):
             text = text.partition("\n")[2]
             piece = text if isinstance(piece, str) else {**piece, "text": text}
         if text:

@@ -58,7 +58,8 @@ class SegmentEncoder:
         pieces = self._split(text)
         if len(pieces) == 1:
             return self._words.encode(text)
-        young, ids, out = self._young, self._ids, list[int]()
+        young, ids = self._young, self._ids
+        out: list[int] = []
         at_mark = False
         for piece in pieces:
             if at_mark:

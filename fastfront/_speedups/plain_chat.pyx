@@ -1,0 +1,74 @@
+# cython: language_level=3, freethreading_compatible=True
+"""Chats of nothing but texts, which most are: told from others at little cost, and put into a template's fixed text."""
+from cpython.dict cimport PyDict_Size
+
+
+def plain_chat(list messages not None):
+    """(roles, texts) of a chat whose messages all have a role out of system, user and assistant, a text as content or as one part
+    of type text, and nothing else; roles by their first letters. None for any other."""
+    cdef list texts = [], parts
+    cdef object message, content, role, part
+    cdef str roles = ""
+    for message in messages:
+        if type(message) is not dict or PyDict_Size(message) != 2 or "role" not in <dict>message or "content" not in <dict>message:
+            return None
+        role = (<dict>message)["role"]
+        if type(role) is not str:
+            return None
+        if role == "user":
+            roles += "u"
+        elif role == "assistant":
+            roles += "a"
+        elif role == "system":
+            roles += "s"
+        else:
+            return None
+        content = (<dict>message)["content"]
+        if type(content) is list:
+            parts = <list>content
+            if len(parts) != 1:
+                return None
+            part = parts[0]
+            if type(part) is not dict or PyDict_Size(part) != 2 or "type" not in <dict>part or "text" not in <dict>part:
+                return None
+            if (<dict>part)["type"] != "text":
+                return None
+            content = (<dict>part)["text"]
+        if type(content) is not str:
+            return None
+        texts.append(content)
+    return roles, texts
+
+
+cdef class Guards:
+    """What texts must not be for a template's fixed text to hold: `inside`, `starts`, `ends` are texts that they must not have
+    there; with `stripped` they must not have white space around them, with `filled` not be empty. Immutable."""
+    cdef readonly tuple inside, starts, ends
+    cdef readonly bint stripped, filled
+
+    def __init__(self, tuple inside not None, tuple starts not None, tuple ends not None, bint stripped, bint filled):
+        self.inside = inside
+        self.starts = starts
+        self.ends = ends
+        self.stripped = stripped
+        self.filled = filled
+
+    def pass_all(self, list texts not None) -> bool:
+        """Whether none of the texts is one that it must not be."""
+        cdef str text, found
+        cdef Py_ssize_t n
+        for text in texts:
+            n = len(text)
+            if n == 0 and self.filled:
+                return False
+            if self.stripped:
+                if n and (text[0].isspace() or text[n - 1].isspace()):
+                    return False
+            for found in self.inside:
+                if found in text:
+                    return False
+            if self.starts and text.startswith(self.starts):
+                return False
+            if self.ends and text.endswith(self.ends):
+                return False
+        return True
