@@ -16,13 +16,11 @@ from bench.machine import slug
 from bench.peers.base import Peer
 from bench.peers.fastfront import of_clone, with_flags
 from bench.peers.registry import PEERS
-from bench.runner import Plan, run
+from bench.plan import CONTROLS, NARROW, Plan
+from bench.runner import run
 from bench.scenarios.points import SCENARIOS
 from tools.setup.paths import Paths, find_paths
 
-CONTROLS = frozenset({"fastfront-gil", "classic-2"})
-"""Not needed for a target: once is enough."""
-NARROW = {"vllm-python-2": frozenset({"decode/1024 streams", "requests/1 out, prompt 30"})}
 _QUICK = {"decode", "requests", "unpaced"}
 
 
@@ -43,6 +41,9 @@ def parser() -> argparse.ArgumentParser:
     running.add_argument("--other", type=Path, help="also the fastfront of this other clone: before and after a change")
     running.add_argument("--model", type=Path, help="folder with config.json and tokenizer (default: smollm2 of the cache)")
     running.add_argument("--out", type=Path, help="folder of the record (default: bench/records/DATE-machine)")
+    running.add_argument(
+        "--resume", type=Path, metavar="FOLDER", help="go on with an interrupted record, flags as then"
+    )
     running.set_defaults(call=_run)
     reporting = jobs.add_parser("report", help="tables and plots of a record")
     reporting.add_argument("record", type=Path, nargs="?", help="its folder (default: the newest)")
@@ -74,23 +75,16 @@ def _list(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentPar
 
 
 def _run(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentParser, words: list[str]) -> int:
-    repeats = arguments.repeats if arguments.repeats is not None else 1 if arguments.quick else 3
-    if repeats < 1:
-        top.error("--repeats: at least 1")
-    model = arguments.model or paths.models / "smollm2"
-    if not (model / "tokenizer.json").is_file():
-        top.error(f"--model: no tokenizer.json in {model}" + ("" if arguments.model else " (make setup)"))
-    default = _QUICK if arguments.quick else set(SCENARIOS)
-    plan = Plan(
-        peers=_chosen(arguments, paths, top),
-        scenarios=frozenset(arguments.scenario or default),
-        repeats=repeats,
-        quick=arguments.quick,
-        model=model,
-        controls=CONTROLS if not arguments.peers else frozenset(),
-        narrow=NARROW if not arguments.peers else {},
-    )
-    out = arguments.out or _unused(records.FOLDER / f"{time.strftime('%Y-%m-%d')}-{slug()}")
+    before = None
+    if arguments.resume:
+        if words != ["run", "--resume", str(arguments.resume)]:
+            top.error("--resume: goes without other flags, they are those of the record")
+        before = records.load(arguments.resume)
+        words = before["command"][2:]
+        arguments, out = top.parse_args(words), arguments.resume
+    else:
+        out = arguments.out or _unused(records.FOLDER / f"{time.strftime('%Y-%m-%d')}-{slug()}")
+    plan = _plan(arguments, paths, top)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     record = run(
         plan,
@@ -98,9 +92,30 @@ def _run(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentPars
         ["fastfront", "bench", *words],
         lambda text: print(text, file=sys.stderr, flush=True),
         lambda record: records.save(record, out),
+        before,
     )
     print(f"{out} ({record['seconds']:.0f} s)")
     return 1 if record["failures"] else 0
+
+
+def _plan(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentParser) -> Plan:
+    """What the flags ask for; leaves with status 2 where that cannot be had."""
+    repeats = arguments.repeats if arguments.repeats is not None else 1 if arguments.quick else 3
+    if repeats < 1:
+        top.error("--repeats: at least 1")
+    model = arguments.model or paths.models / "smollm2"
+    if not (model / "tokenizer.json").is_file():
+        top.error(f"--model: no tokenizer.json in {model}" + ("" if arguments.model else " (make setup)"))
+    peers, left_out = _chosen(arguments, paths, top)
+    return Plan(
+        peers=peers,
+        scenarios=frozenset(arguments.scenario or (_QUICK if arguments.quick else SCENARIOS)),
+        repeats=repeats,
+        quick=arguments.quick,
+        model=model,
+        sparing=not arguments.peers,
+        left_out=left_out,
+    )
 
 
 def _unused(folder: Path) -> Path:
@@ -112,20 +127,24 @@ def _unused(folder: Path) -> Path:
     return found
 
 
-def _chosen(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentParser) -> tuple[Peer, ...]:
-    """The peers to measure; missing ones are an error if they were asked for, else told."""
+def _chosen(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentParser) -> tuple[tuple[Peer, ...], dict[str, str]]:
+    """The peers to measure, and why others are left out; missing ones are an error if they were asked for."""
     by_name = {peer.name: peer for peer in PEERS}
     names = arguments.peers.split(",") if arguments.peers else list(by_name)
-    chosen = []
+    chosen: list[Peer] = []
+    left_out: dict[str, str] = {name: "not asked for" for name in by_name if name not in names}
     for name in names:
         if name not in by_name:
             top.error(f"--peers: {name} is none of {', '.join(by_name)}")
         problem = by_name[name].problem(paths)
         if problem and arguments.peers:
             top.error(f"--peers: {name}: {problem}")
+        if problem is None and arguments.quick and not arguments.peers and name in (*CONTROLS, *NARROW):
+            problem = "not in quick runs"
         if problem:
+            left_out[name] = problem
             print(f"{name}: left out: {problem}", file=sys.stderr)
-        elif not (arguments.quick and not arguments.peers and name in (*CONTROLS, *NARROW)):
+        else:
             chosen.append(by_name[name])
     variants = [with_flags(tuple(shlex.split(arguments.flags)))] if arguments.flags else []
     if arguments.other:
@@ -135,7 +154,7 @@ def _chosen(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentP
         if problem:
             top.error(f"--other: {problem}")
         chosen.append(variant)
-    return tuple(chosen)
+    return tuple(chosen), left_out
 
 
 def _report(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentParser, words: list[str]) -> int:

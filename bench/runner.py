@@ -8,67 +8,22 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.machine import commit, machine, versions
 from bench.peers.base import Peer, Running, Setting
 from bench.peers.processes import PeerFailed
+from bench.plan import Plan
 from bench.process import snapshot
-from bench.record import FORMAT, Record
+from bench.record import FORMAT, Record, RecordError
 from bench.report.figures import first_token
 from bench.scenarios.measure import Sample, climb, measure, pauses
-from bench.scenarios.points import Point, points, ramp, ramp_point
+from bench.scenarios.points import ceiling_known
 from tools.setup.paths import Paths
 
+INTERRUPTED = {"peer": "-", "repeat": 0, "error": "interrupted"}
 _LANES_S = 120
-_LANES_EXPECTED_S = 5.0
-_START_S = 6.0
-"""Starting and stopping a frontend, in the mean: a second for some, a dozen for others."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to measure. Controls, which no target depends on, are measured once and at the main points only."""
-
-    peers: tuple[Peer, ...]
-    scenarios: frozenset[str]
-    repeats: int
-    quick: bool
-    model: Path
-    controls: frozenset[str]
-    narrow: dict[str, frozenset[str]]
-    """Peers that are wanted for some points only, by `scenario/point`."""
-
-    def points_of(self, peer: Peer, repeat: int) -> list[Point]:
-        """What is measured of a peer in a repeat."""
-        if repeat and peer.name in self.controls:
-            return []
-        wanted = self.narrow.get(peer.name)
-        return [
-            point
-            for point in points(self.scenarios, self.quick)
-            if not (point.once and repeat)
-            and not (point.once and peer.name in self.controls)
-            and peer.name not in point.without
-            and (wanted is None or f"{point.scenario}/{point.name}" in wanted)
-        ]
-
-    def climbs(self, peer: Peer, repeat: int) -> bool:
-        """Whether a peer's ceiling is looked for in a repeat."""
-        return "saturation" in self.scenarios and repeat == 0 and peer.name not in (*self.narrow, *self.controls)
-
-    def expected_s(self) -> float:
-        """About how long all of it takes on a quiet machine."""
-        total = _LANES_EXPECTED_S
-        for repeat in range(self.repeats):
-            for peer in self.peers:
-                of_points = sum(point.expected_s for point in self.points_of(peer, repeat))
-                of_ramp = sum(ramp_point(streams, self.quick).expected_s for streams in ramp(self.quick))
-                climbing = of_ramp if self.climbs(peer, repeat) else 0.0
-                total += of_points + climbing + (_START_S if of_points or climbing else 0.0)
-        return total
 
 
 def run(
@@ -77,20 +32,42 @@ def run(
     command: Sequence[str],
     say: Callable[[str], None],
     keep: Callable[[Record], object] = lambda _: None,
+    record: Record | None = None,
 ) -> Record:
     """Measure everything; a peer that fails is noted in the record and left out of that repeat.
 
-    `keep` is given the record as far as it has come whenever a peer is done.
-    Ctrl-C ends it early, with everything stopped and the record as far as it goes.
+    `keep` is given the record as far as it has come whenever a point is done. Ctrl-C ends it early, with everything stopped and
+    the record as far as it goes: given as `record`, it is taken up again where it stopped. Raises RecordError for one that
+    was taken of another commit or machine.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if record is None:
+        record = begin(plan, paths, command)
+    else:
+        take_up(record, paths)
+    state = _Run(plan, paths, record, say, keep)
+    say(f"about {plan.expected_s() / 60:.0f} minutes in all")
+    try:
+        for repeat in range(plan.repeats):
+            for peer in plan.peers:
+                state.turn(peer, repeat)
+        if record["lanes"] is None:
+            record["lanes"] = lanes(paths, plan.model, say)
+    except KeyboardInterrupt:
+        say("interrupted; what was measured is kept")
+        record["failures"].append(INTERRUPTED)
+    state.note()
+    return record
+
+
+def begin(plan: Plan, paths: Paths, command: Sequence[str]) -> Record:
+    """A record of a run in which nothing has been measured yet."""
     pythons = {"frontend": paths.venv / "bin" / "python", "engine": paths.engine_venv / "bin" / "python"}
     pythons["vllm"] = paths.peers / "vllm" / "bin" / "python"
-    began = time.time()
-    record: Record = {
+    return {
         "format": FORMAT,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "command": list(command),
         "quick": plan.quick,
         "repeats": plan.repeats,
@@ -99,59 +76,94 @@ def run(
         "machine": machine(),
         "versions": versions(pythons),
         "peers": {peer.name: {"title": peer.title, "version": peer.version(paths)} for peer in plan.peers},
+        "left_out": dict(plan.left_out),
         "starts": [],
         "samples": [],
+        "climbed": [],
         "failures": [],
+        "taken_up": [],
         "lanes": None,
         "seconds": 0.0,
     }
-    say(f"about {plan.expected_s() / 60:.0f} minutes")
-    try:
-        for repeat in range(plan.repeats):
-            for peer in plan.peers:
-                if plan.points_of(peer, repeat) or plan.climbs(peer, repeat):
-                    _turn(plan, paths, peer, repeat, record, lambda text: say(f"{time.time() - began:5.0f} s  {text}"))
-                    record["seconds"] = round(time.time() - began, 1)
-                    keep(record)
-        record["lanes"] = lanes(paths, plan.model, say)
-    except KeyboardInterrupt:
-        say("interrupted; what was measured is kept")
-        record["failures"].append({"peer": "-", "repeat": 0, "error": "interrupted"})
-    record["seconds"] = round(time.time() - began, 1)
-    keep(record)
-    return record
 
 
-def _turn(plan: Plan, paths: Paths, peer: Peer, repeat: int, record: Record, say: Callable[[str], None]) -> None:
-    """One peer in one repeat: start, all points, stop."""
-    with tempfile.TemporaryDirectory(prefix="fastfront-bench-") as folder:
+def take_up(record: Record, paths: Paths) -> None:
+    """Prepare an interrupted record for going on; raises RecordError where the figures would not belong together."""
+    now, here = commit(paths.root), machine()
+    if record["commit"] != now["commit"]:
+        raise RecordError(f"--resume: the record is of commit {record['commit']}, this is {now['commit']}")
+    for key in ("processor", "cores"):
+        if record["machine"][key] != here[key]:
+            raise RecordError(f"--resume: the record is of another machine: {record['machine'][key]}, this is {here[key]}")
+    record["changed"] = record["changed"] or now["changed"]
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    record["taken_up"].append({"at": at, "samples": len(record["samples"]), "load_average": here["load_average"]})
+    record["failures"] = [failure for failure in record["failures"] if failure != INTERRUPTED]
+
+
+class _Run:
+    """One run under way, used by one thread."""
+
+    def __init__(
+        self, plan: Plan, paths: Paths, record: Record, say: Callable[[str], None], keep: Callable[[Record], object]
+    ) -> None:
+        self._plan = plan
+        self._paths = paths
+        self._record = record
+        self._keep = keep
+        self._began = time.monotonic() - record["seconds"]
+        self._tell = say
+
+    def note(self) -> None:
+        """Give the record to who keeps it."""
+        self._record["seconds"] = round(time.monotonic() - self._began, 1)
+        self._keep(self._record)
+
+    def turn(self, peer: Peer, repeat: int) -> None:
+        """One peer in one repeat: start, all points that are not there yet, stop."""
+        done = {(s["scenario"], s["point"]) for s in self._record["samples"] if (s["peer"], s["repeat"]) == (peer.name, repeat)}
+        todo = [point for point in self._plan.points_of(peer, repeat) if (point.scenario, point.name) not in done]
+        climbs = self._plan.climbs(peer, repeat) and peer.name not in self._record["climbed"]
+        if not todo and not climbs:
+            return
         running = None
-        try:
-            with peer.start(Setting(paths, plan.model, Path(folder))) as running:
-                record["starts"].append(start_sample(running, repeat))
-                say(f"[{repeat + 1}/{plan.repeats}] {peer.name}: ready in {running.ready_s:.2f} s")
-                for point in plan.points_of(peer, repeat):
-                    sample = measure(point, running, repeat, seed=repeat)
-                    record["samples"].append(sample)
-                    say(f"[{repeat + 1}/{plan.repeats}] {told(sample)}")
-                    if sample["left_running"]:
-                        error = (
-                            f"{point.name}: {sample['left_running']} requests still ran at the engine when all clients had left"
-                        )
-                        record["failures"].append({"peer": peer.name, "repeat": repeat, "error": error})
-                if plan.climbs(peer, repeat):
-                    for sample in climb(running, plan.quick, repeat):
-                        record["samples"].append(sample)
-                        say(f"[{repeat + 1}/{plan.repeats}] {told(sample)}")
-                record["starts"][-1] |= end_facts(running)
-        except (PeerFailed, OSError, LookupError, ValueError) as error:
-            # Whatever is wrong with one frontend, the minutes spent on the others are not to be lost.
-            text = str(error) if isinstance(error, PeerFailed) else f"{type(error).__name__}: {error}"
-            say(f"{peer.name}: {text}")
-            record["failures"].append({"peer": peer.name, "repeat": repeat, "error": text})
-        if running is not None and running.complaints:
-            say("\n".join(running.complaints))
-            record["failures"].append({"peer": peer.name, "repeat": repeat, "error": "; ".join(running.complaints)})
+        with tempfile.TemporaryDirectory(prefix="fastfront-bench-") as folder:
+            try:
+                with peer.start(Setting(self._paths, self._plan.model, Path(folder))) as running:
+                    self._record["starts"].append(start_sample(running, repeat))
+                    self._say(f"[{repeat + 1}/{self._plan.repeats}] {peer.name}: ready in {running.ready_s:.2f} s")
+                    for point in todo:
+                        self._take(measure(point, running, repeat, seed=repeat))
+                    if climbs:
+                        self._climb(running, repeat)
+                    self._record["starts"][-1] |= end_facts(running)
+            except (PeerFailed, OSError, LookupError, ValueError) as error:
+                # Whatever is wrong with one frontend, the minutes spent on the others are not to be lost.
+                self._fail(peer.name, repeat, str(error) if isinstance(error, PeerFailed) else f"{type(error).__name__}: {error}")
+            if running is not None and running.complaints:
+                self._fail(peer.name, repeat, "; ".join(running.complaints))
+        self.note()
+
+    def _climb(self, running: Running, repeat: int) -> None:
+        samples = [s for s in self._record["samples"] if (s["peer"], s["repeat"]) == (running.name, repeat)]
+        for sample in climb(running, self._plan.quick, repeat, ceiling_known(samples)):
+            self._take(sample)
+        self._record["climbed"].append(running.name)
+
+    def _take(self, sample: Sample) -> None:
+        self._record["samples"].append(sample)
+        self._say(f"[{sample['repeat'] + 1}/{self._plan.repeats}] {told(sample)}")
+        if sample["left_running"]:
+            what = f"{sample['left_running']} requests still ran at the engine when all clients had left"
+            self._fail(sample["peer"], sample["repeat"], f"{sample['point']}: {what}")
+        self.note()
+
+    def _fail(self, peer: str, repeat: int, error: str) -> None:
+        self._say(f"{peer}: {error}")
+        self._record["failures"].append({"peer": peer, "repeat": repeat, "error": error})
+
+    def _say(self, text: str) -> None:
+        self._tell(f"{time.monotonic() - self._began:5.0f} s  {text}")
 
 
 def start_sample(running: Running, repeat: int) -> dict[str, Any]:

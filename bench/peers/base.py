@@ -17,6 +17,8 @@ from tools.setup.paths import Paths
 
 SERVED = "m"
 """The model's name in requests."""
+TOOL_PARSER = "hermes"
+"""What reads tool calls in answers to requests that have tools; others have nothing to do with it."""
 _HEALTH_POLL_S = 0.01
 _HEALTH_TIMEOUT_S = 2.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from bench.peers.base import SERVED, Peer, Running, Setting, free_port, start_in_front
+from bench.peers.base import SERVED, TOOL_PARSER, Peer, Running, Setting, free_port, start_in_front
 from tools.setup.paths import Paths
 
 
@@ -26,7 +26,7 @@ def version(paths: Paths, root: Path | None = None) -> str:
 def start(
     setting: Setting, name: str = "fastfront", flags: tuple[str, ...] = (), root: Path | None = None, gil: bool = False
 ) -> Running:
-    """`fastfront serve` with its defaults, without the access log; `gil` turns the interpreter's lock on.
+    """`fastfront serve` with its defaults and a tool parser, without the access log; `gil` turns the interpreter's lock on.
 
     `flags` come on top; `root` is another clone than this one.
     """
@@ -37,7 +37,8 @@ def start(
         program = [str(folder / ".venv" / "bin" / "python"), "-X", "gil=1", "-m", "bench.peers.with_gil"]
     command = [*program, "serve", str(setting.model), "--served-model-name", SERVED, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--data-parallel-size-local", "0", "--data-parallel-address", "127.0.0.1"]
-    command += ["--data-parallel-rpc-port", str(rpc_port), "--disable-uvicorn-access-log", *flags]
+    command += ["--data-parallel-rpc-port", str(rpc_port), "--disable-uvicorn-access-log"]
+    command += ["--enable-auto-tool-choice", "--tool-call-parser", TOOL_PARSER, *flags]
     return start_in_front(name, setting, command, port, rpc_port, {"PYTHONPATH": str(folder)} if gil else {})
 
 

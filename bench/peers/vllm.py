@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from bench.peers.base import SERVED, Peer, Running, Setting, free_port, start_in_front
+from bench.peers.base import SERVED, TOOL_PARSER, Peer, Running, Setting, free_port, start_in_front
 from tools.setup.paths import Paths
 from tools.setup.peers import VERSION
 
@@ -16,7 +16,7 @@ _ADVICE = "not installed: make bench-peers"
 def _flags(setting: Setting, port: int, rpc_port: int) -> list[str]:
     flags = ["serve", str(setting.model), "--served-model-name", SERVED, "--host", "127.0.0.1", "--port", str(port)]
     flags += ["--data-parallel-size-local", "0", "--data-parallel-address", "127.0.0.1"]
-    return [*flags, "--data-parallel-rpc-port", str(rpc_port)]
+    return [*flags, "--data-parallel-rpc-port", str(rpc_port), "--tool-call-parser", TOOL_PARSER]
 
 
 def python_problem(paths: Paths) -> str | None:
@@ -34,6 +34,7 @@ def start_python(setting: Setting, servers: int) -> Running:
     port, rpc_port = free_port(), free_port()
     command = [str(setting.paths.peers / "vllm" / "bin" / "python"), "-m", "vllm.entrypoints.cli.main"]
     command += [*_flags(setting, port, rpc_port), "--api-server-count", str(servers), "--disable-uvicorn-access-log"]
+    command += ["--enable-auto-tool-choice"]
     return start_in_front(f"vllm-python-{servers}", setting, command, port, rpc_port, _ENV)
 
 

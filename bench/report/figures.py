@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bench.record import Record
-from bench.scenarios.points import beyond, silent_share
+from bench.scenarios.points import beyond, is_rung, silent_share
 
 Sample = dict[str, Any]
 Pick = Callable[[Sample], float | None]
@@ -39,22 +39,43 @@ class Figures:
 
     def start(self, peer: str, key: str) -> float | None:
         """The median of a figure taken when a peer had started (or, `end_...`, before it was stopped)."""
-        return median(start.get(key) for start in self.record["starts"] if start["peer"] == peer)
+        return median(self.starts(peer, key))
 
-    def longest_pause_s(self) -> float | None:
-        """fastfront's longest stop-the-world collection under any load."""
-        found = [sample.get("gc_longest_pause_s") for sample in self.record["samples"] if sample["peer"] == "fastfront"]
-        return max((pause for pause in found if pause is not None), default=None)
+    def starts(self, peer: str, key: str) -> list[float]:
+        """The same of each start."""
+        return [start[key] for start in self.record["starts"] if start["peer"] == peer and start.get(key) is not None]
+
+    def longest_pauses_s(self) -> list[float]:
+        """fastfront's longest stop-the-world collection under any load, for each repeat."""
+        found: dict[int, float] = {}
+        for sample in self.record["samples"]:
+            pause = sample.get("gc_longest_pause_s") if sample["peer"] == "fastfront" else None
+            if pause is not None:
+                found[sample["repeat"]] = max(pause, found.get(sample["repeat"], 0.0))
+        return list(found.values())
 
     def others_cores(self) -> float | None:
         """What else ran on the machine: the median over all samples, in cores."""
         return median(sample["others_cores"] for sample in self.record["samples"])
 
-    def ceiling(self, peer: str) -> Sample | None:
-        """The last rung of a peer's ramp on which it kept up."""
-        rungs = [sample for sample in self.record["samples"] if (sample["peer"], sample["scenario"]) == (peer, "saturation")]
-        good = [sample for sample in rungs if not beyond(sample)]
-        return good[-1] if good else None
+    def ceiling(self, peer: str) -> tuple[Sample | None, Sample | None]:
+        """The most streams with which a peer kept up in the first repeat, and the fewest above with which it did not."""
+        rungs = [
+            sample for sample in self.record["samples"] if sample["peer"] == peer and sample["repeat"] == 0 and is_rung(sample)
+        ]
+        rungs.sort(key=lambda sample: int(sample["streams"]))
+        beyonds = [sample for sample in rungs if beyond(sample)]
+        first = beyonds[0] if beyonds else None
+        good = [sample for sample in rungs if first is None or sample["streams"] < first["streams"]]
+        return (good[-1] if good else None), first
+
+    def failures(self, peer: str, scenario: str, point: str) -> dict[str, int]:
+        """Failed requests by kind, of all repeats together."""
+        found: dict[str, int] = {}
+        for sample in self.samples(peer, scenario, point):
+            for kind, count in sample["load"]["failures"].items():
+                found[kind] = count + found.get(kind, 0)
+        return found
 
 
 def median(values: Iterable[float | None]) -> float | None:
@@ -78,9 +99,16 @@ def cores(sample: Sample) -> float | None:
     return _number(sample["front"]["cores"])
 
 
-def engine_cores(sample: Sample) -> float | None:
-    """Processors that the mock engine keeps busy."""
-    return _number(sample["engine_cores"])
+def of_machine(key: str) -> Pick:
+    """Processors that something else keeps busy: `engine_cores`, `load_cores`, `others_cores`, `interrupt_cores`."""
+    return lambda sample: _number(sample[key])
+
+
+def system_share(sample: Sample) -> float | None:
+    """How much of the frontend's processor time is the kernel's, 0 to 1."""
+    front = sample["front"]
+    used = front["user_s"] + front["system_s"]
+    return float(front["system_s"] / used) if used else None
 
 
 def tokens_per_s(sample: Sample) -> float | None:
@@ -94,7 +122,7 @@ def requests_per_s(sample: Sample) -> float | None:
 
 
 def first_token(quantile: str) -> Pick:
-    """Time to first token in ms, `quantile` p50 or p99; where too many got none it is at least how long those waited."""
+    """Time to first token in ms, `quantile` p50, p90, p99, max; where too many got none it is at least how long those waited."""
 
     def pick(sample: Sample) -> float | None:
         found = _number(sample["load"]["ttft_ms"].get(quantile))
@@ -105,7 +133,7 @@ def first_token(quantile: str) -> Pick:
 
 def is_bound(sample: Sample, quantile: str) -> bool:
     """Whether `first_token` is only a lower bound, because more than the rest of the requests had got no token at the end."""
-    return silent_share(sample) > 1 - int(quantile[1:]) / 100
+    return silent_share(sample) > (0.0 if quantile == "max" else 1 - int(quantile[1:]) / 100)
 
 
 def latency(kind: str, quantile: str) -> Pick:
@@ -121,11 +149,6 @@ def tokens_per_event(key: str) -> Pick:
 def connect_failures(sample: Sample) -> float | None:
     """Connections that could not be made."""
     return _number(sample["load"]["connect_failures"])
-
-
-def failed(sample: Sample) -> float | None:
-    """Requests that failed, for whatever reason."""
-    return _number(sample["load"]["requests"]["failed"])
 
 
 def _number(value: Any) -> float | None:

@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bench.report.figures import Figures, Pick, cpu_per_request, cpu_per_token, first_token, requests_per_s, tokens_per_s
 
@@ -33,7 +33,7 @@ _THOUSANDS = FuncFormatter(lambda value, _: f"{value:,g}")
 def plot(figures: Figures, folder: Path) -> list[Path]:
     """Write the PNG files; their paths."""
     paths = [
-        _one(figures, folder / "cpu_per_token.png", "CPU of the frontend per token, us", cpu_per_token),
+        _one(figures, folder / "cpu_per_token.png", "CPU of the frontend per token, us", cpu_per_token, log=True),
         _one(figures, folder / "throughput.png", "tokens/s", tokens_per_s, ideal=True),
         _one(figures, folder / "ttft.png", "time to first token, ms (line: p50, faint: p99)", first_token("p50"), log=True,
              faint=first_token("p99")),
@@ -45,7 +45,7 @@ def plot(figures: Figures, folder: Path) -> list[Path]:
 def _one(
     figures: Figures, path: Path, label: str, pick: Pick, *, log: bool = False, ideal: bool = False, faint: Pick | None = None
 ) -> Path:
-    drawing = Figure(figsize=(8, 4.5), layout="constrained")
+    drawing = Figure(figsize=(10, 4.5), layout="constrained")
     axes = drawing.add_subplot()
     drawn = [_line(axes, figures, peer, pick, figures.titles[peer], 1.0) for peer in figures.peers]
     if faint is not None:
@@ -59,6 +59,8 @@ def _one(
     axes.set_xticks(_STREAMS, [str(streams) for streams in _STREAMS])
     if log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(_THOUSANDS)
@@ -66,7 +68,7 @@ def _one(
     axes.set_ylabel(label)
     axes.grid(alpha=0.3)
     if any(drawn) or ideal:
-        axes.legend(fontsize=8)
+        drawing.legend(fontsize=8, loc="outside right upper")
     axes.set_title(_title(figures), fontsize=9)
     return _written(drawing, path)
 
@@ -82,7 +84,7 @@ def _bars(figures: Figures, path: Path) -> Path:
         colors = [_STYLES.get(peer, _OTHER)[0] for peer, _ in drawn]
         bars = axes.barh([figures.titles[peer] for peer, _ in drawn], [value for _, value in drawn], color=colors)
         axes.bar_label(bars, fmt="{:,.0f}", fontsize=8, padding=2)
-        axes.margins(x=0.15)
+        axes.margins(x=0.2)
         axes.set_xlabel(label)
         axes.xaxis.set_major_formatter(_THOUSANDS)
         axes.grid(alpha=0.3, axis="x")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from bench.record import Record
+from bench.report.costs import clients_table, options_table, pauses_line, shares_table, threads_table
 from bench.report.figures import (
     Figures,
     Pick,
@@ -13,8 +14,6 @@ from bench.report.figures import (
     cores,
     cpu_per_request,
     cpu_per_token,
-    engine_cores,
-    failed,
     first_token,
     is_bound,
     latency,
@@ -22,6 +21,7 @@ from bench.report.figures import (
     tokens_per_event,
     tokens_per_s,
 )
+from bench.report.markdown import shown, table
 from bench.report.targets import TARGETS
 from bench.scenarios.points import SCENARIOS
 
@@ -29,27 +29,22 @@ _VERDICTS = {True: "holds", False: "**does not hold**", None: "not measured"}
 _NOISY_CORES = 0.2
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def shown(value: float | None, digits: int = 1) -> str:
-    """A figure, or a dash where there is none."""
-    return "-" if value is None else f"{value:,.{digits}f}"
-
-
 def targets_table(figures: Figures) -> str:
-    """Every target with its figure and verdict."""
+    """Every target with its figure, the range of what its repeats say, and the verdict."""
     rows = []
     for target in TARGETS:
-        value = target.value(figures)
+        value, values = target.value(figures), target.values(figures)
         sign = ">=" if target.at_least else "<="
-        measured = "-" if value is None else "too late" if math.isinf(value) else f"{value:,.{target.digits}f}{target.unit}"
         bound = f"{sign} {target.bound:g}{target.unit}"
-        rows.append([target.figure, target.against, bound, measured, _VERDICTS[target.verdict(figures)]])
-    return table(["figure", "against", "target", "measured", ""], rows)
+        measured = "-" if value is None else f"{_figure(value, target.digits)}{target.unit if math.isfinite(value) else ''}"
+        spread = f"{_figure(min(values), target.digits)} to {_figure(max(values), target.digits)}" if len(values) > 1 else ""
+        repeats = str(len(values)) if values else ""
+        rows.append([target.figure, target.against, bound, measured, spread, repeats, _VERDICTS[target.verdict(figures)]])
+    return table(["figure", "against", "target", "measured", "range", "of", ""], rows)
+
+
+def _figure(value: float, digits: int) -> str:
+    return "too late" if math.isinf(value) else f"{value:,.{digits}f}"
 
 
 def origin(record: Record) -> str:
@@ -63,9 +58,25 @@ def origin(record: Record) -> str:
         f" `{' '.join(record['command'])}`, {record['seconds'] / 60:.0f} minutes, medians of {record['repeats']}."
         " The load generator, the engine and the frontend share the cores."
     )
+    if record.get("taken_up"):
+        text += f" The run was interrupted and taken up again ({len(record['taken_up'])} times)."
     if others is not None and others > _NOISY_CORES:
         text += f" **The machine was not quiet: {others:.1f} of its cores were busy with something else.**"
     return text
+
+
+def limits(figures: Figures) -> str:
+    """What a record does not show."""
+    record = figures.record
+    missing = sum(target.value(figures) is None for target in TARGETS)
+    out = [f"{name} ({reason})" for name, reason in record.get("left_out", {}).items()]
+    lines = [
+        "Tokens come from a mock engine, over loopback on the same machine: neither a model nor a network is in these figures.",
+        f"Frontends left out: {', '.join(out)}." if out else "",
+        f"{missing} of {len(TARGETS)} targets are not measured." if missing else "",
+        f"{len(record['failures'])} things failed, see the record." if record["failures"] else "",
+    ]
+    return " ".join(line for line in lines if line)
 
 
 def _versus(figures: Figures, peer: str, scenario: str, point: str, pick: Pick) -> str:
@@ -74,55 +85,77 @@ def _versus(figures: Figures, peer: str, scenario: str, point: str, pick: Pick) 
 
 
 def _first_tokens(figures: Figures, peer: str, scenario: str, point: str) -> list[str]:
-    """Time to first token, p50 and p99; `>` where it is a lower bound in most repeats."""
+    """Time to first token, p50 to max; `>` where it is a lower bound in most repeats."""
     found = []
     samples = figures.samples(peer, scenario, point)
-    for quantile in ("p50", "p99"):
+    for quantile in ("p50", "p90", "p99", "max"):
         bound = sum(is_bound(sample, quantile) for sample in samples) * 2 > len(samples)
         value = figures.median(peer, scenario, point, first_token(quantile))
         found.append(("> " if bound else "") + shown(value))
     return found
 
 
+def _failed(figures: Figures, peer: str, scenario: str, point: str) -> str:
+    """Failed requests of all repeats, by kind."""
+    kinds = figures.failures(peer, scenario, point)
+    total = sum(sample["load"]["requests"]["failed"] for sample in figures.samples(peer, scenario, point))
+    return f"{total} ({', '.join(f'{kind} {count}' for kind, count in kinds.items())})" if total else "0"
+
+
+def _rows(figures: Figures, scenario: str, cells: Callable[[str, str, str], list[str]]) -> list[list[str]]:
+    """A row for each point and frontend: their names, then `cells(peer, scenario, point)`."""
+    return [
+        [point, figures.titles[peer], *cells(peer, scenario, point)]
+        for point in figures.points(scenario)
+        for peer in figures.peers
+        if figures.samples(peer, scenario, point)
+    ]
+
+
 def streams_table(figures: Figures, scenario: str) -> str:
     """Points of token streams, all frontends."""
-    head = ["load", "frontend", "CPU us/token", "x floor", "cores", "tokens/s", "TTFT p50 ms", "p99", "gap p99 ms", "failed"]
-    rows = []
-    for point in figures.points(scenario):
-        for peer in figures.peers:
-            if figures.samples(peer, scenario, point):
-                where = (peer, scenario, point)
-                cells = [
-                    shown(figures.median(*where, cpu_per_token)),
-                    _versus(figures, *where, cpu_per_token),
-                    shown(figures.median(*where, cores), 2),
-                    shown(figures.median(*where, tokens_per_s), 0),
-                    *_first_tokens(figures, *where),
-                    shown(figures.median(*where, latency("itl_ms", "p99"))),
-                    shown(figures.median(*where, failed), 0),
-                ]
-                rows.append([point, figures.titles[peer], *cells])
-    return table(head, rows)
+
+    def cells(*where: str) -> list[str]:
+        peer, scenario, point = where
+        return [
+            shown(figures.median(peer, scenario, point, cpu_per_token)),
+            _versus(figures, peer, scenario, point, cpu_per_token),
+            shown(figures.median(peer, scenario, point, cores), 2),
+            shown(figures.median(peer, scenario, point, tokens_per_s), 0),
+            _failed(figures, peer, scenario, point),
+        ]
+
+    return table(["load", "frontend", "CPU us/token", "x floor", "cores", "tokens/s", "failed"], _rows(figures, scenario, cells))
 
 
 def requests_table(figures: Figures) -> str:
     """Points of short requests, all frontends."""
-    head = ["load", "frontend", "CPU us/request", "x floor", "cores", "requests/s", "TTFT p50 ms", "p99", "failed"]
-    rows = []
-    for point in figures.points("requests"):
-        for peer in figures.peers:
-            if figures.samples(peer, "requests", point):
-                where = (peer, "requests", point)
-                cells = [
-                    shown(figures.median(*where, cpu_per_request), 0),
-                    _versus(figures, *where, cpu_per_request),
-                    shown(figures.median(*where, cores), 2),
-                    shown(figures.median(*where, requests_per_s), 0),
-                    *_first_tokens(figures, *where),
-                    shown(figures.median(*where, failed), 0),
-                ]
-                rows.append([point, figures.titles[peer], *cells])
-    return table(head, rows)
+
+    def cells(*where: str) -> list[str]:
+        peer, scenario, point = where
+        return [
+            shown(figures.median(peer, scenario, point, cpu_per_request), 0),
+            _versus(figures, peer, scenario, point, cpu_per_request),
+            shown(figures.median(peer, scenario, point, cores), 2),
+            shown(figures.median(peer, scenario, point, requests_per_s), 0),
+            _failed(figures, peer, scenario, point),
+        ]
+
+    head = ["load", "frontend", "CPU us/request", "x floor", "cores", "requests/s", "failed"]
+    return table(head, _rows(figures, "requests", cells))
+
+
+def latency_table(figures: Figures, scenario: str) -> str:
+    """What clients waited for, all frontends: first tokens, gaps between tokens, whole answers."""
+
+    def cells(*where: str) -> list[str]:
+        peer, scenario, point = where
+        gaps = [shown(figures.median(peer, scenario, point, latency("itl_ms", key))) for key in ("p50", "p99", "max")]
+        whole = [shown(figures.median(peer, scenario, point, latency("e2e_ms", key))) for key in ("p50", "p99")]
+        return [*_first_tokens(figures, peer, scenario, point), *gaps, *whole]
+
+    head = ["load", "frontend", "TTFT p50 ms", "p90", "p99", "max", "gap p50 ms", "p99", "max", "answer p50 ms", "p99"]
+    return table(head, _rows(figures, scenario, cells))
 
 
 def clumps_table(figures: Figures) -> str:
@@ -144,19 +177,18 @@ def clumps_table(figures: Figures) -> str:
 
 
 def ceiling_table(figures: Figures) -> str:
-    """The last rung of the ramp on which each frontend kept up."""
+    """The most streams with which each frontend kept up, and how it fares with more."""
     rows = []
     for peer in figures.peers:
-        if not any((s["peer"], s["scenario"]) == (peer, "saturation") for s in figures.record["samples"]):
+        if peer not in figures.record.get("climbed", ()):
             continue
-        best = figures.ceiling(peer)
-        if best is None:
-            rows.append([figures.titles[peer], "below the first rung", "-", "-", "-"])
-        else:
-            ttft = best["load"]["ttft_ms"]["p99"]
-            figure = [shown(tokens_per_s(best), 0), shown(ttft, 0), shown(cores(best), 2)]
-            rows.append([figures.titles[peer], str(best["streams"]), *figure])
-    return table(["frontend", "streams", "tokens/s", "TTFT p99 ms", "cores"], rows)
+        best, first = figures.ceiling(peer)
+        figure = ["-", "-", "-"]
+        if best is not None:
+            figure = [shown(tokens_per_s(best), 0), shown(best["load"]["ttft_ms"]["p99"], 0), shown(cores(best), 2)]
+        over = "none of the ramp" if first is None else f"{first['streams']}: {shown(first_token('p99')(first), 0)} ms"
+        rows.append([figures.titles[peer], "-" if best is None else str(best["streams"]), *figure, over])
+    return table(["frontend", "streams", "tokens/s", "TTFT p99 ms", "cores", "too many (TTFT p99)"], rows)
 
 
 def starts_table(figures: Figures) -> str:
@@ -180,20 +212,10 @@ def versions_table(record: Record) -> str:
     return table(["", "version"], rows)
 
 
-def engine_load(figures: Figures) -> str:
-    """What the mock engine costs, to be seen not to be the bottleneck."""
-    found = [
-        f"{point}: {shown(value, 2)}"
-        for point in figures.points("decode")
-        if (value := figures.median("fastfront", "decode", point, engine_cores)) is not None
-    ]
-    return f"Cores of the mock engine behind fastfront: {'; '.join(found)}." if found else ""
-
-
 def whole(record: Record) -> str:
     """The report of a record, plots included by their file names."""
     figures = Figures(record)
-    parts = ["# Benchmark record", origin(record), "## Targets", targets_table(figures)]
+    parts = ["# Benchmark record", origin(record), limits(figures), "## Targets", targets_table(figures)]
     if record["failures"]:
         parts += [
             "## What failed",
@@ -202,19 +224,27 @@ def whole(record: Record) -> str:
     parts += ["![CPU per token](cpu_per_token.png)", "![Tokens per second](throughput.png)", "![Time to first token](ttft.png)"]
     parts.append("![Requests](requests.png)")
     for scenario, title in SCENARIOS.items():
-        if not figures.points(scenario):
-            continue
-        parts.append(f"## {title[0].upper()}{title[1:]}")
-        if scenario == "requests":
-            parts.append(requests_table(figures))
-        else:
-            parts.append(streams_table(figures, scenario))
-        if scenario == "decode":
-            parts += [engine_load(figures), "Tokens per event, told by the token ids in it:", clumps_table(figures)]
-        if scenario == "saturation":
-            parts += ["The last step at which first tokens came within a second (p99):", ceiling_table(figures)]
-    parts += ["## Start-up and memory", starts_table(figures), "## Versions", versions_table(record)]
+        if figures.points(scenario):
+            parts += [f"## {title[0].upper()}{title[1:]}", *_section(figures, scenario)]
+    parts += ["## Who used the machine", shares_table(figures), "## Threads of fastfront", threads_table(figures)]
+    parts += ["## Start-up and memory", starts_table(figures), pauses_line(figures), "## Versions", versions_table(record)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _section(figures: Figures, scenario: str) -> list[str]:
+    """The tables of one scenario."""
+    if scenario == "options":
+        return [options_table(figures)]
+    if scenario == "requests":
+        return [requests_table(figures), latency_table(figures, scenario)]
+    parts = [streams_table(figures, scenario), latency_table(figures, scenario)]
+    if scenario == "decode":
+        parts += ["Tokens per event, told by the token ids in it:", clumps_table(figures)]
+    if scenario == "clients":
+        parts += ["What became of the requests, and of those that still ran at the engine:", clients_table(figures)]
+    if scenario == "saturation":
+        parts += ["The most streams with which first tokens came within a second (p99):", ceiling_table(figures)]
+    return parts
 
 
 def _line(text: str) -> str:
@@ -222,11 +252,13 @@ def _line(text: str) -> str:
 
 
 def summary(record: Record, folder: str) -> str:
-    """The README's block: targets, plots by their place in the repository, where the rest is."""
+    """The README's block: targets, plots by their place in the repository, what is not shown, where the rest is."""
+    figures = Figures(record)
     return "\n\n".join(
         [
             origin(record),
-            targets_table(Figures(record)),
+            targets_table(figures),
+            limits(figures),
             f"![CPU per token against streams]({folder}/cpu_per_token.png)",
             f"![Requests per second]({folder}/requests.png)",
             f"All tables, throughput and latency: [{folder}]({folder}/README.md).",

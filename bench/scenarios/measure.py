@@ -6,6 +6,7 @@ import os
 import re
 import time
 import urllib.request
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -167,12 +168,20 @@ def settle(running: Running) -> None:
             return
 
 
-def climb(running: Running, quick: bool, seed: int) -> list[Sample]:
+def rungs(known: Mapping[int, bool], quick: bool) -> Iterator[int]:
+    """Streams of the ramp that are still to be looked at, upwards; the caller stops at the first that is beyond.
+
+    `known` says of streams whether they have been found to be beyond the ceiling. Nothing known: the whole ramp.
+    """
+    kept_up = max((streams for streams, is_beyond in known.items() if not is_beyond), default=0)
+    failed = min((streams for streams, is_beyond in known.items() if is_beyond), default=None)
+    return (streams for streams in ramp(quick) if streams > kept_up and (failed is None or streams < failed))
+
+
+def climb(running: Running, quick: bool, seed: int, known: Mapping[int, bool]) -> Iterator[Sample]:
     """Samples of the ramp, the last of them the first whose time to first token (p99) is beyond the ceiling."""
-    found = []
-    for streams in ramp(quick):
+    for streams in rungs(known, quick):
         sample = measure(ramp_point(streams, quick), running, 0, seed)
-        found.append(sample)
+        yield sample
         if beyond(sample):
             break
-    return found

@@ -3,33 +3,59 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 SCENARIOS = {
     "decode": "streams of tokens at 10 ms steps",
     "unpaced": "streams of tokens, step clock off",
     "requests": "short requests, step clock off",
-    "options": "stop strings, logprobs, several choices",
+    "options": "what options cost, 256 streams at 10 ms steps",
     "clients": "slow readers and clients that leave",
     "saturation": "more streams until time to first token passes 1 s",
 }
 STEP_MS = 10.0
 CEILING_TTFT_MS = 1000.0
-RAMP = (512, 1024, 1536, 2048, 3072, 4096)
-QUICK_RAMP = (512, 1024, 2048, 4096)
+RAMP = (64, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
+QUICK_RAMP = (64, 256, 1024, 2048, 4096)
+ARRIVALS_PER_S = 300
+UNABLE = {"n = 2": frozenset({"floor", "vllm-rust"})}
+"""Peers that cannot serve an option; the floor serves none."""
 _ANSWER = {"max_tokens": 256, "ramp_s": 2.5}
 """An answer takes 256 steps; clients begin spread over that time, so that later requests come evenly too."""
 _WARMUP_S = 3.0
 _STOPS = ["\n\nHuman:", "<|end of turn|>"]
 """Nothing that random tokens make."""
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "The weather at a place",
+            "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+        },
+    }
+]
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "nothing": {},
+    "stop strings": {"stop": _STOPS},
+    "logprobs": {"logprobs": True},
+    "logprobs, top 5": {"logprobs": True, "top_logprobs": 5},
+    "tools": {"tools": _TOOLS, "tool_choice": "auto"},
+    "n = 2": {"n": 2},
+}
+"""Asked for one at a time, so that each one's cost stands beside that of nothing."""
+_ALL = frozenset({"floor", "fastfront", "vllm-rust", "vllm-python-1", "vllm-python-2"})
+_NATIVE = frozenset({"fastfront", "vllm-rust"})
+_OURS = frozenset({"fastfront"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
     """One load. `fields` are those of `bench.load.Load`; `streams` and the times are given apart, in seconds.
 
-    With `once` only the first of the repeats measures it: it is there to be looked at, no target depends on it.
+    With `once` only the first of the repeats measures it: it is there to be looked at, no target depends on it. A run of
+    everything is shorter: it repeats points for `again` only, the peers that a target compares there.
     """
 
     scenario: str
@@ -41,6 +67,7 @@ class Point:
     drain_s: float
     fields: Mapping[str, Any]
     once: bool = False
+    again: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
     """Peers that cannot serve it."""
 
@@ -63,11 +90,12 @@ def _decode(shorter: float, quick: bool) -> list[Point]:
     for streams in (64, 256, 1024, 2048):
         # Few streams cost little processor time in a second, so they are measured longer.
         measure_s = 6.0 if streams == 64 else 4.0
-        fields = _ANSWER
+        # What all frontends need repeats for is where one that is overloaded is compared; the floor has no use for 2,048.
+        again = {1024: _ALL, 2048: _NATIVE}.get(streams, _NATIVE | {"floor"})
         found.append(
             Point(
                 scenario="decode", name=f"{streams} streams", step_ms=STEP_MS, streams=streams, warmup_s=_WARMUP_S,
-                measure_s=measure_s * shorter, drain_s=3.0, fields=fields,
+                measure_s=measure_s * shorter, drain_s=3.0, fields=_ANSWER, again=again,
             )
         )  # fmt: skip
     probe = {**_ANSWER, "return_token_ids": True}
@@ -83,7 +111,7 @@ def _decode(shorter: float, quick: bool) -> list[Point]:
 def _unpaced(shorter: float) -> list[Point]:
     point = Point(
         scenario="unpaced", name="256 streams", step_ms=0.0, streams=256, warmup_s=1.0, measure_s=4.0 * shorter,
-        drain_s=3.0, fields={"max_tokens": 256},
+        drain_s=3.0, fields={"max_tokens": 256}, again=_NATIVE,
     )  # fmt: skip
     return [point]
 
@@ -94,30 +122,38 @@ def _requests(shorter: float, quick: bool) -> list[Point]:
         for tokens in (1, 16):
             if quick and prompt == 1000:
                 continue
+            once = tokens > 1 or prompt > 30
             found.append(
                 Point(
                     scenario="requests", name=f"{tokens} out, prompt {prompt}", step_ms=0.0, streams=64, warmup_s=1.0,
                     measure_s=4.0 * shorter, drain_s=3.0, fields={"max_tokens": tokens, "prompt_tokens": prompt},
-                    once=tokens > 1 or prompt > 30,
+                    once=once, again=frozenset() if once else _ALL - {"floor"},
                 )
             )  # fmt: skip
+    # As many as every frontend can take: what a request waits for where nobody is overloaded.
+    fields = {"max_tokens": 1, "prompt_tokens": 30, "mode": "open", "rate": ARRIVALS_PER_S}
+    found.append(
+        Point(
+            scenario="requests", name=f"{ARRIVALS_PER_S} per s, 1 out, prompt 30", step_ms=0.0, streams=256, warmup_s=1.0,
+            measure_s=4.0 * shorter, drain_s=3.0, fields=fields, once=True,
+        )
+    )  # fmt: skip
     return found
 
 
 def _options(shorter: float) -> list[Point]:
-    asked: dict[str, dict[str, Any]] = {
-        "stop strings": {"stop": _STOPS},
-        "logprobs": {"logprobs": True, "top_logprobs": 5},
-        "n = 2": {"n": 2},
-    }
-    unable = {"n = 2": frozenset({"floor", "vllm-rust"})}
-    return [
-        Point(
-            scenario="options", name=name, step_ms=STEP_MS, streams=128, warmup_s=1.5, measure_s=3.0 * shorter, drain_s=3.0,
-            fields={"max_tokens": 128, "ramp_s": 0.5, "extra": extra}, once=True, without=unable.get(name, frozenset({"floor"})),
-        )
-        for name, extra in asked.items()
-    ]  # fmt: skip
+    found = []
+    for name, extra in _OPTIONS.items():
+        # Always 256 tokens per step: a request with two choices is two streams.
+        streams = 256 // int(extra.get("n", 1))
+        without = frozenset() if name == "nothing" else UNABLE.get(name, frozenset({"floor"}))
+        found.append(
+            Point(
+                scenario="options", name=name, step_ms=STEP_MS, streams=streams, warmup_s=2.0, measure_s=3.0 * shorter,
+                drain_s=2.0, fields={"max_tokens": 128, "ramp_s": 1.25, "extra": extra}, once=True, again=_OURS, without=without,
+            )
+        )  # fmt: skip
+    return found
 
 
 def _clients(shorter: float) -> list[Point]:
@@ -131,7 +167,7 @@ def _clients(shorter: float) -> list[Point]:
 
 
 def ramp(quick: bool) -> tuple[int, ...]:
-    """Streams of the rungs."""
+    """Streams of the rungs, from the lowest."""
     return QUICK_RAMP if quick else RAMP
 
 
@@ -151,12 +187,24 @@ def beyond(sample: Mapping[str, Any]) -> bool:
 
 
 def silent_share(sample: Mapping[str, Any]) -> float:
-    """Share of requests that had got no first token when draining ended: they waited for `drain_s` at least.
+    """Share of requests that ran without a first token when draining ended: they had waited for `drain_s` at least.
 
-    0 where clients leave or read slowly, whose first tokens are not counted.
+    Complete answers without any text (a token may be half a character) are none of them. 0 where clients leave or read
+    slowly, whose first tokens are not counted.
     """
     requests = sample["load"]["requests"]
     if not requests["started"] or requests["disconnected"] or requests["slow"]:
         return 0.0
     silent = requests["started"] - requests["failed"] - sample["load"]["ttft_ms"]["count"]
-    return float(max(0, silent)) / float(requests["started"])
+    return float(max(0, min(silent, requests["unfinished"]))) / float(requests["started"])
+
+
+def is_rung(sample: Mapping[str, Any]) -> bool:
+    """Whether a sample says something about the ceiling: plain streams, on their own or in the ramp."""
+    plain = (sample["scenario"], sample["point"]) == ("decode", f"{sample['streams']} streams")
+    return plain or sample["scenario"] == "saturation"
+
+
+def ceiling_known(samples: Iterable[Mapping[str, Any]]) -> dict[int, bool]:
+    """By streams: whether one frontend's samples show that it does not keep up."""
+    return {sample["streams"]: beyond(sample) for sample in samples if is_rung(sample)}

@@ -28,15 +28,21 @@ def sample(peer: str, scenario: str, point: str, repeat: int = 0, cpu: float = 1
         "requests_per_s": 100.0,
         "ttft_ms": {"count": 5, "p50": 8.0, "p99": 20.0},
         "itl_ms": {"count": 5, "p99": 11.0},
-        "requests": {"started": 5, "ok": 5, "failed": 0, "disconnected": 0, "slow": 0},
+        "e2e_ms": {"count": 5, "p50": 900.0, "p99": 950.0},
+        "requests": {"started": 5, "ok": 5, "failed": 0, "disconnected": 0, "slow": 0, "unfinished": 0},
+        "failures": {},
         "tokens_per_event": {"mean": 1.0, "max": 1},
         "connect_failures": 0,
         **load,
     }
     return {
         "peer": peer, "scenario": scenario, "point": point, "repeat": repeat, "streams": 64, "step_ms": 10.0, "drain_s": 3.0,
-        "cpu_us_per_token": cpu, "cpu_us_per_request": cpu * 30, "front": {"cores": 0.5}, "engine_cores": 0.1,
-        "load_cores": 0.2, "others_cores": 0.05, "left_running": 0, "load": result,
+        "cpu_us_per_token": cpu, "cpu_us_per_request": cpu * 30, "engine_cores": 0.1,
+        "load_cores": 0.2, "others_cores": 0.05, "interrupt_cores": 0.01, "left_running": 0, "load": result,
+        "front": {"cores": 0.5, "wall_s": 4.0, "user_s": 0.5, "system_s": 1.5, "by_thread": [
+            {"name": "lane-0", "count": 1, "cpu_s": 1.2, "user_s": 0.3, "system_s": 0.9, "voluntary": 400, "involuntary": 1},
+            {"name": "http-0", "count": 2, "cpu_s": 0.004, "user_s": 0.0, "system_s": 0.0, "voluntary": 1, "involuntary": 0},
+        ]},
     }  # fmt: skip
 
 
@@ -66,7 +72,8 @@ def record() -> Record:
         "versions": {"frontend": {"python": "3.13", "pyzmq": "27.1.0"}},
         "peers": {name: {"title": name.title(), "version": "1"} for name in ("floor", "fastfront", "vllm-rust")},
         "starts": [start("fastfront", 0, gc_longest_pause_s=0.5), start("fastfront", 1)],
-        "samples": samples, "failures": [], "seconds": 600.0, "lanes": {"two_threads_speedup_wall": [1.7, 1.9, 1.95]},
+        "samples": samples, "failures": [], "seconds": 600.0, "climbed": ["fastfront"], "left_out": {},
+        "taken_up": [], "lanes": {"two_threads_speedup_wall": [1.7, 1.9, 1.95]},
     }  # fmt: skip
 
 
@@ -104,8 +111,8 @@ def test_verdicts(record: Record) -> None:
     assert found["two lanes against one, token path", "one lane"] == (None, None)
     assert found["ready", ""] == (2.0, False)
     table = targets_table(Figures(record))
-    assert "| ready |  | <= 1.5 s | 2.00 s | **does not hold** |" in table
-    assert "| CPU per token, 256 streams | floor | <= 1.6x | - | not measured |" in table
+    assert "| ready |  | <= 1.5 s | 2.00 s | 1.00 to 3.00 | 2 | **does not hold** |" in table
+    assert "| CPU per token, 256 streams | floor | <= 1.6x | - |  |  | not measured |" in table
 
 
 def test_every_point_that_a_target_needs_is_measured() -> None:
@@ -119,16 +126,31 @@ def test_every_point_that_a_target_needs_is_measured() -> None:
     assert [figure for figure, (value, _) in verdicts(full).items() if value is None] == []
 
 
+def test_saturated_figure_of_another_point_counts(record: Record) -> None:
+    """Against vLLM Python at 1,024 streams, where it is overloaded, whatever the own streams."""
+    record["samples"].append(sample("vllm-python-1", "decode", "1024 streams", 1, cpu=90.0))
+    found = {target.figure: target.value(Figures(record)) for target in TARGETS if target.against.startswith("vLLM Python with")}
+    assert found["CPU per token, 64 streams"] == 0.2  # the 18 us of the same repeat
+    assert found["CPU per token, 1024 streams"] is None
+
+
 def test_ceiling_is_the_last_rung_that_was_kept_up_with(record: Record) -> None:
-    best = Figures(record).ceiling("fastfront")
+    best, first = Figures(record).ceiling("fastfront")
     assert best is not None
-    assert best["streams"] == 1024
-    assert Figures(record).ceiling("floor") is None
+    assert first is not None
+    assert (best["streams"], first["streams"]) == (1024, 2048)
+    assert "| Fastfront | 1024 | 1,000 | 900 | 0.50 | 2048: 1,500 ms |" in whole(record)
+    plain = sample("fastfront", "decode", "1536 streams", ttft_ms={"count": 5, "p50": 5.0, "p99": 40.0})
+    record["samples"].append({**plain, "streams": 1536})
+    assert (Figures(record).ceiling("fastfront")[0] or {})["streams"] == 1536, "points of plain streams are rungs too"
+    assert Figures(record).ceiling("vllm-rust") == (None, None)
 
 
 def test_requests_without_any_token_count_as_waiting(record: Record) -> None:
     """A server that is far behind must not look quick because the few answers that came were."""
-    silent = sample("vllm-rust", "decode", "1024 streams", ttft_ms={"count": 2, "p50": 400.0, "p99": 500.0})
+    running = {"started": 5, "ok": 2, "failed": 0, "disconnected": 0, "slow": 0, "unfinished": 3}
+    late = {"count": 2, "p50": 400.0, "p99": 500.0}
+    silent = sample("vllm-rust", "decode", "1024 streams", ttft_ms=late, requests=running)
     ours = sample("fastfront", "decode", "1024 streams", ttft_ms={"count": 5, "p50": 30.0, "p99": 60.0})
     record["samples"] += [silent, ours]
     assert beyond(silent)
@@ -136,10 +158,12 @@ def test_requests_without_any_token_count_as_waiting(record: Record) -> None:
     found = verdicts(record)
     assert found["time to first token p50, 1024 streams", "vLLM Rust"] == (0.01, True)
     assert found["time to first token p99, 1024 streams", "vLLM Rust"] == (0.02, True)
-    assert "| 1,000 | > 3,000.0 | > 3,000.0 |" in whole(record)
+    assert "| 1024 streams | Vllm-Rust | > 3,000.0 | > 3,000.0 | > 3,000.0 | > 3,000.0 |" in whole(record)
+    mute = {**silent, "load": {**silent["load"], "requests": {**running, "ok": 5, "unfinished": 0}}}
+    assert not beyond(mute), "answers that ended without any text have not waited"
     record["samples"][-1] = {**silent, "peer": "fastfront"}
     assert verdicts(record)["time to first token p50, 1024 streams", "vLLM Rust"] == (math.inf, False)
-    assert "| too late | **does not hold** |" in whole(record)
+    assert "| too late |  | 1 | **does not hold** |" in whole(record)
     leaving = sample("x", "clients", "256 streams", ttft_ms={"count": 2, "p99": 5.0})
     leaving["load"]["requests"]["disconnected"] = 3
     assert not beyond(leaving)
@@ -151,6 +175,11 @@ def test_report_has_every_scenario_and_says_when_the_machine_was_busy(record: Re
         assert f"## {title}" in text
     assert "not quiet" not in text
     assert "| 64 streams | Fastfront | 15.0 | 1.50 |" in text
+    assert "| decode: 64 streams | Fastfront | 0.50 | 75% | 0.10 | 0.20 | 0.01 | 0.05 |" in text
+    assert "| requests: 1 out, prompt 30 | lane-0 | 0.300 | 75% | 100 |" in text
+    assert "http-0" not in text, "threads that did nothing"
+    assert "at any time, idle included: 500.0 ms" in text
+    assert "taken up again" not in text
     noisy = copy.deepcopy(record)
     for one in noisy["samples"]:
         one["others_cores"] = 0.9
@@ -159,11 +188,44 @@ def test_report_has_every_scenario_and_says_when_the_machine_was_busy(record: Re
     assert "- vllm-rust, repeat 1: it ended\n" in whole(noisy)
 
 
+def test_what_is_not_shown_is_said(record: Record) -> None:
+    record["left_out"] = {"vllm-python-1": "not installed: make bench-peers"}
+    record["taken_up"] = [{"at": "2026-11-30T02:20:00Z", "samples": 3}]
+    for text in (whole(record), summary(record, "x")):
+        assert "Frontends left out: vllm-python-1 (not installed: make bench-peers)." in text
+        missing = sum(target.value(Figures(record)) is None for target in TARGETS)
+        assert 0 < missing < len(TARGETS)
+        assert f"{missing} of {len(TARGETS)} targets are not measured." in text
+        assert "interrupted and taken up again" in text
+
+
+def test_failures_are_told_by_kind(record: Record) -> None:
+    for sample_ in record["samples"][:3:2]:
+        sample_["load"]["requests"]["failed"] = 2
+        sample_["load"]["failures"] = {"reset": 1, "http_500": 1}
+    assert "| 1,000 | 4 (reset 2, http_500 2) |" in whole(record)
+
+
+def test_options_stand_beside_nothing(record: Record) -> None:
+    for name, cpu in (("nothing", 8.0), ("logprobs", 10.0)):
+        record["samples"].append(sample("fastfront", "options", name, cpu=cpu))
+    record["samples"].append(sample("vllm-rust", "options", "logprobs", cpu=20.0))
+    text = whole(record)
+    assert "| Fastfront | logprobs | 10.0 | 1.25 | +2.0 | 0.50 | 1,000 | 0 | 1 |" in text
+    assert "| Vllm-Rust | logprobs | 20.0 | - | - | 0.50 | 1,000 | 0 | 1 |" in text
+
+
+def test_bad_clients_are_accounted_for(record: Record) -> None:
+    requests = {"started": 9, "ok": 5, "failed": 0, "disconnected": 3, "slow": 2, "unfinished": 1}
+    record["samples"].append({**sample("fastfront", "clients", "256 streams", requests=requests), "left_running": 4})
+    assert "| Fastfront | 9 | 5 | 2 | 3 | 0 | 1 | 4 |" in whole(record)
+
+
 def test_report_of_an_empty_record(record: Record) -> None:
     """Everything that was measured may have failed."""
     record.update(samples=[], starts=[], lanes=None)
     text = whole(record)
-    assert text.count("not measured") == len(TARGETS)
+    assert text.count("| not measured |") == len(TARGETS)
 
 
 @pytest.mark.parametrize(("value", "digits", "text"), [(None, 1, "-"), (1234.56, 1, "1,234.6"), (0.0, 0, "0")])

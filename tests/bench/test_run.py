@@ -10,14 +10,18 @@ from pathlib import Path
 import pytest
 
 from bench import machine
-from bench.cli import CONTROLS, NARROW, _unused, main
+from bench.cli import _unused, main
 from bench.peers.base import Running, Setting
 from bench.peers.processes import PeerFailed, session_members
 from bench.peers.registry import PEERS
+from bench.plan import Plan
+from bench.record import Record, RecordError, load, save
+from bench.report.figures import Figures
 from bench.report.tables import whole
-from bench.runner import Plan, run
+from bench.report.targets import TARGETS
+from bench.runner import run, take_up
 from bench.scenarios import measure as measuring
-from bench.scenarios.points import QUICK_RAMP, RAMP, SCENARIOS, Point, points, ramp_point
+from bench.scenarios.points import QUICK_RAMP, RAMP, SCENARIOS, Point, ceiling_known, points, ramp_point
 from tools.setup.paths import find_paths
 
 PATHS = find_paths(os.environ)
@@ -31,9 +35,7 @@ Pauses = tuple[int, float, float] | None
 
 
 def plan(*names: str, repeats: int = 1) -> Plan:
-    return Plan(
-        tuple(BY_NAME[name] for name in names), frozenset({"decode"}), repeats, True, PATHS.models / "smollm2", CONTROLS, NARROW
-    )
+    return Plan(tuple(BY_NAME[name] for name in names), frozenset({"decode"}), repeats, True, PATHS.models / "smollm2", False)
 
 
 def test_run_measures_in_turn_and_goes_on_when_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +48,7 @@ def test_run_measures_in_turn_and_goes_on_when_one_fails(monkeypatch: pytest.Mon
     def fail(setting: Setting) -> Running:
         raise [PeerFailed("no such luck"), ProcessLookupError("no process 5")][len(kept) > 2]
 
-    monkeypatch.setattr("bench.runner.points", lambda scenarios, quick: [SHORT])
+    monkeypatch.setattr("bench.plan.points", lambda scenarios, quick: [SHORT])
     monkeypatch.setattr("bench.runner.lanes", lambda paths, model, say: None)
     chosen = plan("floor", "vllm-rust", "fastfront", repeats=2)
     fakes = {"vllm-rust": fail, "fastfront": remember}
@@ -56,7 +58,7 @@ def test_run_measures_in_turn_and_goes_on_when_one_fails(monkeypatch: pytest.Mon
         dataclasses.replace(chosen, peers=peers), PATHS, ["fastfront", "bench", "run"], lambda text: None,
         lambda record: kept.append(len(record["samples"])),
     )  # fmt: skip
-    assert kept == [1, 1, 2, 3, 3, 4, 4]
+    assert kept == [1, 1, 1, 2, 2, 3, 3, 3, 4, 4, 4]
     order = [(sample["repeat"], sample["peer"]) for sample in record["samples"]]
     assert order == [(0, "floor"), (0, "fastfront"), (1, "floor"), (1, "fastfront")]
     assert [failure["error"] for failure in record["failures"]] == ["no such luck", "ProcessLookupError: no process 5"]
@@ -89,34 +91,87 @@ def test_pauses_in_between(before: Pauses, after: Pauses, longest: float | None)
     assert measuring.longest_pause_s(before, after) == longest
 
 
-def test_ramp_ends_behind_the_first_rung_that_is_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def rung(streams: int, p99: float) -> measuring.Sample:
+    requests = {"failed": 0, "started": 5, "disconnected": 0, "slow": 0, "unfinished": 0}
+    load = {"ttft_ms": {"count": 5, "p99": p99}, "requests": requests}
+    return {"scenario": "decode", "point": f"{streams} streams", "streams": streams, "load": load}
+
+
+@pytest.mark.parametrize(
+    ("measured", "limit", "asked"),
+    [
+        ([], 1024, [64, 128, 256, 512, 1024]),
+        ([64, 256, 1024, 2048], 1024, [512]),
+        ([64, 256, 1024, 2048], 1536, []),
+        ([64, 256, 1024, 2048], 2048, [1536]),
+        ([64, 256, 1024, 2048], 99999, [3072, 4096]),
+        ([64], 1, []),
+    ],
+)
+def test_ramp_goes_on_from_what_is_known(
+    measured: list[int], limit: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frontend is overloaded from `limit` streams on: the ramp looks between, or above, what was measured before."""
+    looked_at = []
 
     def fake(point: Point, running: Running, repeat: int, seed: int) -> measuring.Sample:
-        asked.append(point.streams)
-        p99 = 10.0 if point.streams < 1024 else 2000.0
-        requests = {"failed": 0, "started": 5, "disconnected": 0, "slow": 0}
-        return {"load": {"ttft_ms": {"count": 5, "p99": p99}, "requests": requests}}
+        looked_at.append(point.streams)
+        return rung(point.streams, 10.0 if point.streams < limit else 2000.0)
 
     monkeypatch.setattr(measuring, "measure", fake)
     running: Running = object()  # type: ignore[assignment]
-    assert len(measuring.climb(running, False, 0)) == len(asked)
-    assert asked == [streams for streams in RAMP if streams <= 1024]
+    known = ceiling_known(rung(streams, 10.0 if streams < limit else 2000.0) for streams in measured)
+    if (measured, limit) == ([64, 256, 1024, 2048], 1536):
+        known |= {1536: True}
+    assert [sample["streams"] for sample in measuring.climb(running, False, 0, known)] == asked == looked_at
+    assert set(asked) <= set(RAMP)
 
 
-def test_points_are_all_different_and_controls_are_measured_once() -> None:
+def test_points_are_all_different() -> None:
     for quick in (False, True):
         found = points(frozenset(SCENARIOS), quick)
         names = [(point.scenario, point.name) for point in found]
         assert len(names) == len(set(names))
         assert {scenario for scenario, _ in names} == set(SCENARIOS) - {"saturation"}
         assert all(ramp_point(streams, quick).measure_s > 0 for streams in QUICK_RAMP)
-    full = dataclasses.replace(plan("classic-2", "fastfront", "vllm-python-2", repeats=3), quick=False)
-    classic, ours, narrow = full.peers
-    assert full.points_of(classic, 1) == []
-    assert full.points_of(classic, 0) == full.points_of(ours, 1)
-    assert len(full.points_of(ours, 0)) > len(full.points_of(ours, 1)) > 0
-    assert {f"{p.scenario}/{p.name}" for p in full.points_of(narrow, 2)} == {"decode/1024 streams"}
+
+
+def everything(sparing: bool, repeats: int = 3) -> Plan:
+    chosen = plan(*BY_NAME, repeats=repeats)
+    return dataclasses.replace(chosen, scenarios=frozenset(SCENARIOS), quick=False, sparing=sparing)
+
+
+def test_run_of_everything_repeats_what_targets_compare() -> None:
+    full = everything(sparing=True)
+
+    def measured(name: str, repeat: int) -> set[str]:
+        return {f"{point.scenario}/{point.name}" for point in full.points_of(BY_NAME[name], repeat)}
+
+    assert measured("classic-2", 1) == measured("fastfront-gil", 2) == set()
+    assert measured("vllm-python-2", 0) == measured("vllm-python-2", 2) == {"decode/1024 streams", "requests/1 out, prompt 30"}
+    assert measured("vllm-python-1", 1) == {"decode/1024 streams", "requests/1 out, prompt 30"}
+    assert {"decode/64 streams", "decode/256 streams", "decode/1024 streams"} == measured("floor", 1)
+    assert "options/logprobs" in measured("fastfront", 2) - measured("vllm-rust", 2)
+    assert measured("vllm-rust", 2) < measured("vllm-rust", 0)
+    # A ratio is of one repeat: all that a target compares must be measured in each.
+    for target in TARGETS:
+        if target.unit == "x" and target.against != "one lane":
+            for repeat in range(3):
+                samples = [
+                    {"peer": peer.name, "scenario": point.scenario, "point": point.name, "repeat": repeat, "drain_s": 3.0,
+                     "cpu_us_per_token": 1.0, "cpu_us_per_request": 1.0,
+                     "load": {**rung(1, 5.0)["load"], "ttft_ms": {"count": 5, "p50": 1.0, "p99": 1.0}, "requests_per_s": 1.0}}
+                    for peer in full.peers for point in full.points_of(peer, repeat)
+                ]  # fmt: skip
+                assert target.values(Figures({"samples": samples, "starts": [], "peers": {}})) == [1.0], target
+
+
+def test_peers_that_were_asked_for_are_measured_alike() -> None:
+    chosen = everything(sparing=False)
+    classic, ours = BY_NAME["classic-2"], BY_NAME["fastfront"]
+    assert chosen.points_of(classic, 0) == chosen.points_of(ours, 0)
+    assert chosen.points_of(classic, 1) == chosen.points_of(ours, 1)
+    assert len(chosen.points_of(ours, 0)) > len(chosen.points_of(ours, 1)) > 0
 
 
 def test_interrupted_run_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,10 +193,54 @@ def test_interrupted_run_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> N
     assert session_members(started[0].front.pid) == []
 
 
+def test_interrupted_run_is_taken_up_where_it_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By the command line alone; whatever has been measured is not measured again."""
+    measured: list[tuple[int, str]] = []
+
+    def measure(point: Point, running: Running, repeat: int, seed: int) -> measuring.Sample:
+        if len(measured) == 3:
+            measured.append((-1, ""))
+            raise KeyboardInterrupt
+        measured.append((repeat, point.name))
+        return {**rung(point.streams, 5.0), "point": point.name, "peer": running.name, "repeat": repeat, "left_running": 0}
+
+    monkeypatch.setattr("bench.runner.measure", measure)
+    monkeypatch.setattr("bench.runner.told", lambda sample: "")
+    monkeypatch.setattr("bench.runner.lanes", lambda paths, model, say: {"lanes": len(measured)})
+    words = ["run", "--peers", "floor", "--quick", "--repeats", "2", "--scenario", "decode", "--out", str(tmp_path)]
+    assert main(words) == 1
+    half = load(tmp_path)
+    assert len(half["samples"]) == 3
+    assert half["lanes"] is None
+    assert main(["run", "--resume", str(tmp_path)]) == 0
+    found = load(tmp_path)
+    names = [(sample["repeat"], sample["point"]) for sample in found["samples"]]
+    assert names == [(repeat, f"{streams} streams") for repeat in (0, 1) for streams in (64, 256, 1024, 2048)]
+    assert [one for one in measured if one != (-1, "")] == names
+    assert found["command"] == ["fastfront", "bench", *words]
+    assert found["lanes"] == {"lanes": 9}
+    assert found["failures"] == []
+    assert [start["repeat"] for start in found["starts"]] == [0, 0, 1]
+    assert [once["samples"] for once in found["taken_up"]] == [3]
+    assert found["seconds"] >= half["seconds"]
+    # Nothing is left: a second time starts nothing.
+    assert main(["run", "--resume", str(tmp_path)]) == 0
+    assert len(measured) == 9
+
+
+def test_record_of_other_code_is_not_taken_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record: Record = {"format": 1, "command": ["fastfront", "bench", "run", "--peers", "floor"], "commit": "0" * 40}
+    save(record, tmp_path)
+    assert main(["run", "--resume", str(tmp_path)]) == 1
+    assert f"--resume: the record is of commit {'0' * 40}, this is " in capsys.readouterr().err
+    with pytest.raises(RecordError, match="of another machine"):
+        take_up({"commit": machine.commit(PATHS.root)["commit"], "machine": {"processor": "Z80", "cores": 1}}, PATHS)
+
+
 def test_time_is_told_beforehand() -> None:
-    every = [peer.name for peer in PEERS]
-    quick, once = plan("floor", "fastfront"), dataclasses.replace(plan(*every), scenarios=frozenset(SCENARIOS), quick=False)
-    assert 10 < quick.expected_s() < once.expected_s() < dataclasses.replace(once, repeats=3).expected_s() < 25 * 60
+    quick, once = plan("floor", "fastfront"), everything(sparing=True, repeats=1)
+    assert 10 < quick.expected_s() < once.expected_s() < everything(sparing=True).expected_s() < 22 * 60
+    assert everything(sparing=True).expected_s() < everything(sparing=False).expected_s()
 
 
 def test_variants_are_measured_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,6 +270,7 @@ def test_variants_are_measured_beside(tmp_path: Path, monkeypatch: pytest.Monkey
         (["run", "--model", "/nonexistent"], "--model: no tokenizer.json in /nonexistent"),
         (["run", "--repeats", "0"], "--repeats: at least 1"),
         (["run", "--scenario", "nothing"], "invalid choice: 'nothing'"),
+        (["run", "--resume", "/nonexistent", "--quick"], "--resume: goes without other flags"),
         (["run", "--other", "/nonexistent"], "--other: no frontend environment in /nonexistent"),
         ([], "JOB"),
     ],
