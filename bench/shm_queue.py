@@ -3,8 +3,9 @@
     .venv-engine/bin/python -m bench.shm_queue [--sizes 1024,65536] [--readers 1,2] [--rounds N] [--json FILE]
 
 One writer, readers in processes of their own, every message to every reader. Latency is from before the writer's call
-to after the reader's, messages sent at a fixed pace, so that readers have to wait for each one. Throughput is flat
-out, until the last reader has the last message. The variants take turns in several rounds, all samples count.
+to after the reader's, messages sent at a fixed pace, so that readers have to wait for each one; a reader that spins
+pays for that with CPU time, which is told. Throughput is flat out, until the last reader has the last message. The
+variants take turns in several rounds, all samples count.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
 from bench.machine import commit, machine
-from engine.shm.ring import RingReader, RingWriter
+from engine.shm.reader import RingReader
 from engine.shm.segment import create
+from engine.shm.writer import RingWriter
 
 CAPACITY = 4 << 20
 WARM_UP = 200
@@ -132,10 +134,11 @@ def _read(queue: Queue, number: int, paced: int, burst: int, pipe: Connection) -
     receive = queue.reader(number)
     latencies = []
     pipe.send("there")
+    spent = time.process_time_ns()
     for _ in range(paced):
         message = receive()
         latencies.append(time.perf_counter_ns() - int.from_bytes(message[:_STAMP], "little"))
-    pipe.send(latencies)
+    pipe.send((latencies, time.process_time_ns() - spent))
     spent = time.process_time_ns()
     for _ in range(burst):
         receive()
@@ -144,8 +147,21 @@ def _read(queue: Queue, number: int, paced: int, burst: int, pipe: Connection) -
     os._exit(0)
 
 
-def run_round(kind: str, size: int, readers: int, paced: int, burst: int, pace_s: float) -> tuple[list[float], float, float]:
-    """Latencies in us of all readers together; messages/s flat out, and all processes' CPU time in us per message of that."""
+class Round(NamedTuple):
+    """What one round of a variant gave; all times in us."""
+
+    latencies: list[float]
+    """Of all readers together."""
+    waiting: float
+    """CPU time of a reader per message that came at the pace."""
+    rate: float
+    """Messages per second flat out."""
+    cost: float
+    """CPU time of all processes per message of that."""
+
+
+def run_round(kind: str, size: int, readers: int, paced: int, burst: int, pace_s: float) -> Round:
+    """Start readers, send at the pace, send flat out, end them."""
     queue = VARIANTS[kind](readers)
     fork = multiprocessing.get_context("fork")
     pipes, processes = [], []
@@ -162,7 +178,9 @@ def run_round(kind: str, size: int, readers: int, paced: int, burst: int, pace_s
     for _ in range(paced + WARM_UP):
         time.sleep(pace_s)
         send(time.perf_counter_ns().to_bytes(_STAMP, "little") + rest)
-    latencies = [value / 1000 for pipe in pipes for value in pipe.recv()[WARM_UP:]]
+    taken, waited = zip(*(pipe.recv() for pipe in pipes), strict=True)
+    latencies = [value / 1000 for values in taken for value in values[WARM_UP:]]
+    waiting = sum(waited) / 1000 / readers / (paced + WARM_UP)
     message = bytes(size)
     begin, spent = time.perf_counter_ns(), time.process_time_ns()
     for _ in range(burst):
@@ -173,7 +191,7 @@ def run_round(kind: str, size: int, readers: int, paced: int, burst: int, pace_s
         pipe.send("leave")
         process.join()
     queue.close()
-    return latencies, burst / (max(ends) - begin) * 1e9, cpu_ns / 1000 / burst
+    return Round(latencies, waiting, burst / (max(ends) - begin) * 1e9, cpu_ns / 1000 / burst)
 
 
 def main(argv: list[str]) -> int:
@@ -187,26 +205,23 @@ def main(argv: list[str]) -> int:
     ap.add_argument("--json", type=Path, metavar="FILE")
     args = ap.parse_args(argv)
     results = []
-    print(f"{'queue':<10} {'bytes':>6} {'readers':>7} {'p50 us':>8} {'p99 us':>8} {'messages/s':>11} {'MB/s':>8} {'CPU us':>8}")
+    latency = f"{'p50 us':>8} {'p99 us':>8} {'reader CPU us':>13}"
+    print(f"{'queue':<10} {'bytes':>6} {'readers':>7} {latency} {'messages/s':>11} {'MB/s':>8} {'CPU us':>8}")
     for size in map(int, args.sizes.split(",")):
         for readers in map(int, args.readers.split(",")):
-            samples: dict[str, list[float]] = {kind: [] for kind in VARIANTS}
-            rates: dict[str, list[float]] = {kind: [] for kind in VARIANTS}
-            costs: dict[str, list[float]] = {kind: [] for kind in VARIANTS}
+            rounds: dict[str, list[Round]] = {kind: [] for kind in VARIANTS}
             for _ in range(args.rounds):
-                for kind in VARIANTS:
-                    latencies, rate, cost = run_round(kind, size, readers, args.paced, args.burst, args.pace_us / 1e6)
-                    samples[kind] += latencies
-                    rates[kind].append(rate)
-                    costs[kind].append(cost)
-            for kind in VARIANTS:
-                ordered = sorted(samples[kind])
+                for kind, done in rounds.items():
+                    done.append(run_round(kind, size, readers, args.paced, args.burst, args.pace_us / 1e6))
+            for kind, done in rounds.items():
+                ordered = sorted(value for one in done for value in one.latencies)
                 p50, p99 = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
-                rate, cost = median(rates[kind]), median(costs[kind])
-                figures = f"{p50:>8.1f} {p99:>8.1f} {rate:>11,.0f} {rate * size / 1e6:>8,.0f} {cost:>8.2f}"
+                waiting, rate, cost = (median(values) for values in zip(*(one[1:] for one in done), strict=True))
+                figures = f"{p50:>8.1f} {p99:>8.1f} {waiting:>13.1f} {rate:>11,.0f} {rate * size / 1e6:>8,.0f} {cost:>8.2f}"
                 print(f"{kind:<10} {size:>6} {readers:>7} {figures}", flush=True)
                 result = {"queue": kind, "bytes": size, "readers": readers, "p50_us": p50, "p99_us": p99}
-                results.append({**result, "messages_per_s": rate, "cpu_us_per_message": cost, "rates": rates[kind]})
+                result |= {"reader_cpu_us": waiting, "messages_per_s": rate, "cpu_us_per_message": cost}
+                results.append({**result, "rates": [one.rate for one in done]})
     if args.json:
         record = {"machine": surroundings(), "arguments": argv, "results": results}
         args.json.write_text(json.dumps(record, indent=1) + "\n")

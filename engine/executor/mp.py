@@ -17,8 +17,9 @@ from engine.executor.plan import MAX_IN_FLIGHT, StepPlan, StepResult, WorkerInfo
 from engine.executor.processes import Layout
 from engine.model.errors import ModelError
 from engine.shm.errors import RingError
-from engine.shm.ring import RingReader, RingWriter
+from engine.shm.reader import RingReader
 from engine.shm.segment import create
+from engine.shm.writer import RingWriter
 
 ORDERS_BYTES = 4 << 20
 REPLIES_BYTES = 1 << 20

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "pool.h"
+#include "ring.h"
 #include "vector.h"
 
 enum { ROWS_PER_TASK = 8 };
@@ -139,11 +140,13 @@ void run_layers(const struct layer *layers, int32_t count, const struct step *st
     }
 }
 
-void structure_sizes(int32_t sizes[5])
+void structure_sizes(int32_t sizes[7])
 {
     sizes[0] = sizeof(struct weight);
     sizes[1] = sizeof(struct cache);
     sizes[2] = sizeof(struct scoring);
     sizes[3] = sizeof(struct layer);
     sizes[4] = sizeof(struct step);
+    sizes[5] = sizeof(struct ring_writer);
+    sizes[6] = sizeof(struct ring_reader);
 }

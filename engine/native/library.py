@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from ctypes import c_float, c_int, c_int32, c_int64, c_void_p
+from ctypes import c_char_p, c_float, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "lib"
@@ -93,6 +93,35 @@ class Step(ctypes.Structure):
     )
 
 
+class RingWriterState(ctypes.Structure):
+    """struct ring_writer of ring.h."""
+
+    _fields_ = (
+        ("base", c_void_p),
+        ("capacity", c_uint64),
+        ("written", c_uint64),
+        ("room_until", c_uint64),
+        ("limit", c_uint32),
+        ("number", c_uint32),
+        ("readers", c_int32),
+    )
+
+
+class RingReaderState(ctypes.Structure):
+    """struct ring_reader of ring.h."""
+
+    _fields_ = (
+        ("base", c_void_p),
+        ("capacity", c_uint64),
+        ("read", c_uint64),
+        ("start", c_uint64),
+        ("spin_ns", c_int64),
+        ("number", c_uint32),
+        ("reader", c_int32),
+        ("restraint", c_int32),
+    )
+
+
 class KernelsError(Exception):
     """The library is there but cannot be used; says why."""
 
@@ -104,11 +133,11 @@ class Kernels:
         """Load `path`; KernelsError if that fails or its structures are not those of this module."""
         try:
             library = ctypes.CDLL(str(path))
-            sizes = (c_int32 * 5)()
+            sizes = (c_int32 * 7)()
             library.structure_sizes(sizes)
         except (OSError, AttributeError) as error:
             raise KernelsError(f"{path}: {error}") from error
-        expected = [ctypes.sizeof(kind) for kind in (Weight, Cache, Scoring, Layer, Step)]
+        expected = [ctypes.sizeof(kind) for kind in (Weight, Cache, Scoring, Layer, Step, RingWriterState, RingReaderState)]
         if list(sizes) != expected:
             raise KernelsError(f"{path}: built from other sources (make ext builds it anew)")
         signatures: dict[str, tuple[type, ...]] = {
@@ -121,11 +150,18 @@ class Kernels:
             "mlp_half": (c_void_p, c_void_p),
             "add_partial": (c_void_p, c_void_p, c_float),
             "run_layers": (c_void_p, c_int32, c_void_p),
+            "ring_send": (c_void_p, c_char_p, c_uint64),
+            "ring_publish": (c_void_p,),
+            "ring_next": (c_void_p, c_int64),
         }
-        for name, arguments in signatures.items():
-            function = getattr(library, name)
-            function.argtypes = arguments
-            function.restype = c_int if name == "pool_configure" else None
+        results: dict[str, type] = {"pool_configure": c_int, "ring_send": c_int32, "ring_next": c_int64}
+        try:
+            for name, arguments in signatures.items():
+                function = getattr(library, name)
+                function.argtypes = arguments
+                function.restype = results.get(name)
+        except AttributeError as error:
+            raise KernelsError(f"{path}: built from other sources (make ext builds it anew): {error}") from error
         self.path = path
         self.gemm = library.gemm
         self.cache_store = library.cache_store
@@ -135,6 +171,9 @@ class Kernels:
         self.mlp_half = library.mlp_half
         self.add_partial = library.add_partial
         self.run_layers = library.run_layers
+        self.ring_send = library.ring_send
+        self.ring_publish = library.ring_publish
+        self.ring_next = library.ring_next
         self._configure = library.pool_configure
 
     def use_threads(self, count: int) -> int:
@@ -147,6 +186,14 @@ def load_kernels(folder: Path = FOLDER) -> Kernels | None:
     """The best library for this processor; None if there is none. KernelsError if it cannot be used."""
     path = folder / f"kernels-{level()}.so"
     return Kernels(path) if path.exists() else None
+
+
+def kernels_or_none() -> Kernels | None:
+    """As `load_kernels`, for those that do their work without them too and leave complaints to the worker."""
+    try:
+        return load_kernels()
+    except KernelsError:
+        return None
 
 
 def level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -20,7 +20,8 @@ from engine.model.errors import ModelError
 from engine.progress import teller
 from engine.shm.errors import PeerDiedError, RingClosedError
 from engine.shm.peer import Peer
-from engine.shm.ring import RingReader, RingWriter
+from engine.shm.reader import RingReader
+from engine.shm.writer import RingWriter
 
 LOOPBACK = "lo"
 """The ranks of an engine are on one machine."""

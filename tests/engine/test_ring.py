@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 from engine.shm.errors import MessageTooLargeError, PeerDiedError, RingClosedError, RingCorruptError
 from engine.shm.futex import Futex
 from engine.shm.peer import Peer
-from engine.shm.ring import RingReader, RingWriter
-from engine.shm.segment import DATA, LINE, MAX_CAPACITY, PAGE, Segment, create
+from engine.shm.reader import SPIN_NS, RingReader
+from engine.shm.segment import DATA, LINE, MAX_CAPACITY, PAGE, Segment, asleep_place, create
+from engine.shm.writer import RingWriter
 from tests.engine.conftest import ROOT
 
 WAIT_S = 20.0
@@ -32,9 +33,12 @@ WAIT_S = 20.0
 class Ends:
     """A writer and its readers in one process; use as a context manager."""
 
-    def __init__(self, readers: int = 1, capacity: int = PAGE, max_message: int = 1 << 20) -> None:
-        self.writer = RingWriter(create(readers, capacity), max_message)
-        self.readers = [RingReader(os.dup(self.writer.fd), k, max_message=max_message) for k in range(readers)]
+    def __init__(
+        self, readers: int = 1, capacity: int = PAGE, max_message: int = 1 << 20, native: tuple[bool, bool] = (True, True)
+    ) -> None:
+        """`native`: whether the writer and the readers use the kernels."""
+        self.writer = RingWriter(create(readers, capacity), max_message, native[0])
+        self.readers = [RingReader(os.dup(self.writer.fd), k, None, max_message, native[1]) for k in range(readers)]
         self.raw = Segment(os.dup(self.writer.fd))
 
     def __enter__(self) -> Ends:
@@ -47,6 +51,11 @@ class Ends:
         self.raw.close()
 
 
+NATIVE = st.tuples(st.booleans(), st.booleans())
+BOTH = pytest.mark.parametrize("native", [(True, True), (False, False)], ids=["native", "python"])
+Native = tuple[bool, bool]
+
+
 def fill(writer: RingWriter) -> None:
     """Send until there is no room."""
     for _ in range(10):
@@ -57,11 +66,13 @@ def pattern(size: int, salt: int) -> bytes:
     return random.Random(salt * 100_003 + size).randbytes(size)
 
 
-@given(st.integers(1, 3), st.lists(st.one_of(st.integers(0, 1008), st.integers(-3, -1)), max_size=60))
-@settings(max_examples=150, deadline=None)
-def test_each_reader_gets_every_message_in_order_whatever_the_interleaving(readers: int, actions: list[int]) -> None:
+@given(st.integers(1, 3), st.lists(st.one_of(st.integers(0, 1008), st.integers(-3, -1)), max_size=60), NATIVE)
+@settings(max_examples=250, deadline=None)
+def test_each_reader_gets_every_message_in_order_whatever_the_interleaving(
+    readers: int, actions: list[int], native: Native
+) -> None:
     """Numbers from 0 are sizes to send, negative ones the reader that takes a message."""
-    with Ends(readers) as ends:
+    with Ends(readers, native=native) as ends:
         expected: list[deque[bytes]] = [deque() for _ in range(readers)]
         for step, action in enumerate(actions):
             if action >= 0:
@@ -86,8 +97,9 @@ def test_each_reader_gets_every_message_in_order_whatever_the_interleaving(reade
                 assert reader.receive(timeout_s=WAIT_S) == queue.popleft()
 
 
+@BOTH
 @pytest.mark.parametrize("readers", [1, 2, 5])
-def test_long_and_short_messages_to_readers_of_different_pace(readers: int) -> None:
+def test_long_and_short_messages_to_readers_of_different_pace(readers: int, native: Native) -> None:
     rng = random.Random(readers)
     sizes = [rng.choice([0, 1, 15, 16, 17, 1007, 1008, 1009, 4096, 20_000]) for _ in range(300)]
     got: list[list[bytes]] = [[] for _ in range(readers)]
@@ -99,7 +111,7 @@ def test_long_and_short_messages_to_readers_of_different_pace(readers: int) -> N
             if k and pace.random() < 0.1:
                 time.sleep(0.001 * k)
 
-    with Ends(readers) as ends:
+    with Ends(readers, native=native) as ends:
         threads = [threading.Thread(target=read, args=(k,)) for k in range(readers)]
         for thread in threads:
             thread.start()
@@ -111,8 +123,9 @@ def test_long_and_short_messages_to_readers_of_different_pace(readers: int) -> N
     assert all(mine == messages for mine in got)
 
 
-def test_a_message_that_takes_long_loses_nothing_to_a_timeout() -> None:
-    with Ends() as ends:
+@BOTH
+def test_a_message_that_takes_long_loses_nothing_to_a_timeout(native: Native) -> None:
+    with Ends(native=native) as ends:
         message = pattern(20_000, 1)
         sender = threading.Thread(target=ends.writer.send, args=(message,))
         sender.start()
@@ -175,13 +188,16 @@ def test_a_reader_has_one_place_of_its_own() -> None:
 @given(
     st.lists(st.integers(0, 3000), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, DATA + PAGE - 1), st.integers(0, 255)), min_size=1, max_size=6),
+    NATIVE,
 )
-@settings(max_examples=300, deadline=None)
-def test_scribbling_gives_an_error_or_other_bytes_but_no_wrong_sizes(sizes: list[int], scribbles: list[tuple[int, int]]) -> None:
+@settings(max_examples=400, deadline=None)
+def test_scribbling_gives_an_error_or_other_bytes_but_no_wrong_sizes(
+    sizes: list[int], scribbles: list[tuple[int, int]], native: Native
+) -> None:
     """What is inside of a record may come out changed; no read leaves the ring, nothing hangs."""
     if sum(size + 64 for size in sizes) > PAGE - 64:
         sizes = sizes[:1]
-    with Ends() as ends:
+    with Ends(native=native) as ends:
         for n, size in enumerate(sizes):
             ends.writer.send(pattern(size, n))
         for offset, value in scribbles:
@@ -214,8 +230,9 @@ def header(size: int, kind: int, number: int = 0) -> bytes:
     ],
     ids=str,
 )
-def test_corrupt_records_are_named(offset: int, value: bytes, message: str) -> None:
-    with Ends() as ends:
+@BOTH
+def test_corrupt_records_are_named(offset: int, value: bytes, message: str, native: Native) -> None:
+    with Ends(native=native) as ends:
         ends.writer.send(bytes(16))
         ends.raw.memory[offset : offset + len(value)] = value
         with pytest.raises(RingCorruptError, match=message):
@@ -240,8 +257,9 @@ def test_a_reader_in_a_wrong_place_is_noticed(position: int) -> None:
             fill(ends.writer)
 
 
-def test_closing_is_told_after_the_last_message() -> None:
-    with Ends() as ends:
+@BOTH
+def test_closing_is_told_after_the_last_message(native: Native) -> None:
+    with Ends(native=native) as ends:
         ends.writer.send(b"last")
         ends.writer.close()
         with pytest.raises(RingClosedError):
@@ -249,14 +267,15 @@ def test_closing_is_told_after_the_last_message() -> None:
         assert ends.readers[0].receive() == b"last"
         with pytest.raises(RingClosedError, match="the writer has closed"):
             ends.readers[0].receive()
-    with Ends(readers=2) as ends:
+    with Ends(readers=2, native=native) as ends:
         ends.readers[1].close()
         with pytest.raises(RingClosedError, match="reader 1 has closed"):
             fill(ends.writer)
 
 
-def test_a_wait_can_be_interrupted_from_another_thread() -> None:
-    with Ends() as ends:
+@BOTH
+def test_a_wait_can_be_interrupted_from_another_thread(native: Native) -> None:
+    with Ends(native=native) as ends:
         waiting = threading.Event()
         reasons: list[str] = []
 
@@ -281,7 +300,7 @@ def test_the_barrier_of_other_machines() -> None:
     futex.ordered = False
     futex.fence()
     futex.order()
-    with Ends() as ends:
+    with Ends(native=(False, False)) as ends:
         for end in (ends.writer, ends.readers[0]):
             end._futex, end._ordered = futex, False
         for size in (1000, 1008, 0, 3000):
@@ -289,10 +308,61 @@ def test_the_barrier_of_other_machines() -> None:
             assert ends.readers[0].receive() == bytes(size)
 
 
+def test_the_kernels_are_used_where_they_are_there() -> None:
+    with Ends() as ends:
+        assert ends.writer._send_native is not None
+        assert ends.readers[0]._next is not None
+
+
+@BOTH
+def test_a_sleeper_is_woken_by_the_next_message_whoever_waits_and_writes(native: Native) -> None:
+    """Each message is sent once the reader is seen asleep; no wake-up may be lost."""
+    count = 200
+    with Ends(native=native) as ends:
+        got: list[bytes] = []
+        asleep = asleep_place(0)
+
+        def read() -> None:
+            got.extend(bytes(ends.readers[0].receive(timeout_s=WAIT_S)) for _ in range(count))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        for n in range(count):
+            while thread.is_alive() and not ends.raw.halves[asleep]:
+                time.sleep(0.0001)
+            ends.writer.send(n.to_bytes(4, "little"))
+        thread.join(WAIT_S)
+        assert got == [n.to_bytes(4, "little") for n in range(count)]
+
+
+def test_a_reader_spins_for_longer_only_while_waits_are_short() -> None:
+    with Ends() as ends:
+        reader = ends.readers[0]
+        short, longer = SPIN_NS
+        assert reader._state.spin_ns == short
+        sender = threading.Timer(0.02, ends.writer.send, [b"late"])
+        sender.start()
+        assert reader.receive(timeout_s=WAIT_S) == b"late"
+        assert reader._state.spin_ns == short
+        reader._state.spin_ns = longer
+        sender = threading.Timer(0.02, ends.writer.send, [b"late"])
+        sender.start()
+        assert reader.receive(timeout_s=WAIT_S) == b"late"
+        assert reader._state.spin_ns == short
+        # One that is held back does not look at all; each wait is one less.
+        reader._state.restraint, reader._state.spin_ns = 2, 10**12
+        for left in (1, 0):
+            with pytest.raises(TimeoutError):
+                reader.receive(timeout_s=0)
+            assert reader._state.restraint == left
+            reader._state.spin_ns = 10**12
+
+
 CHILD = r"""
 import os, sys, time
 from engine.shm.peer import Peer
-from engine.shm.ring import RingReader, RingWriter
+from engine.shm.reader import RingReader
+from engine.shm.writer import RingWriter
 fd, kind = int(sys.argv[1]), sys.argv[2]
 if kind == "sums":
     import zlib
@@ -389,7 +459,7 @@ def test_a_reader_notices_that_the_writer_was_killed_and_keeps_what_was_complete
 
 PARENT = """
 import os, subprocess, sys, time
-from engine.shm.ring import RingWriter
+from engine.shm.writer import RingWriter
 from engine.shm.segment import create
 writer = RingWriter(create(2, 1 << 16))
 readers = [
