@@ -29,6 +29,7 @@ class EngineConfig:
     cpu_kernels: bool = True
     reasoning_start: tuple[str, ...] = ()
     reasoning_end: tuple[str, ...] = ()
+    reasoning_cut: str | None = None
     tensor_parallel_size: int = 1
     executor: Literal["auto", "uni", "mp"] = "auto"
     enforce_eager: bool = False

@@ -201,7 +201,6 @@ class EngineCore:
         if self._live(request.request_id) is not None:
             self._refuse(request.request_id, request.client, OutputError("validation_error", "this request id is in use"))
             return
-        request.in_step = request.params.structured_outputs is not None
         try:
             if self._grammars.start(request):
                 self._scheduler.add(request)

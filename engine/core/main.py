@@ -91,7 +91,9 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     messages: queue.SimpleQueue[Output | Dead] = queue.SimpleQueue()
     signals = _signal_pipe((signal.SIGTERM, signal.SIGINT) if options.headless else (signal.SIGTERM,))
     watch = link.connect()
-    compiler = GrammarCompiler(config.model, info.vocab_size, config.reasoning_start, config.reasoning_end)
+    compiler = GrammarCompiler(
+        config.model, info.vocab_size, config.reasoning_start, config.reasoning_end, config.reasoning_cut
+    )
     core = EngineCore(
         scheduler,
         executor,

@@ -70,6 +70,7 @@ def parse(argv: list[str]) -> CoreOptions:
     )
     for name, what in (("start", "begins"), ("end", "ends; constraints on the output hold from there on")):
         ap.add_argument(f"--reasoning-{name}", action="append", metavar="TEXT", help=f"reasoning {what}; repeatable")
+    ap.add_argument("--reasoning-cut", metavar="TEXT", help="what ends reasoning beyond its budget (the first --reasoning-end)")
     ap.add_argument("--handshake-timeout", type=float, default=300.0, metavar="S", help="wait that long for the frontend")
     ap.add_argument("--disconnect-timeout", type=float, default=10.0, metavar="S", help="leave when it is gone that long")
     ap.add_argument(
@@ -82,6 +83,8 @@ def parse(argv: list[str]) -> CoreOptions:
         values[name] = tuple(values[name] or ())
         if "" in values[name]:
             ap.error(f"--{name.replace('_', '-')} must not be empty")
+    if (cut := values["reasoning_cut"]) is not None and not cut.endswith(values["reasoning_end"] or "\0"):
+        ap.error("--reasoning-cut must end with a --reasoning-end")
     budget, seqs = values["max_num_batched_tokens"], values["max_num_seqs"]
     if budget is not None and budget < seqs:
         ap.error(f"--max-num-batched-tokens {budget} is less than --max-num-seqs {seqs}")

@@ -10,7 +10,6 @@ from engine.protocol import EngineCoreRequest, EventType, RequestFault, Sampling
 from engine.scheduler.request import Request
 
 MAX_LISTED_LOGPROBS = 128
-_UNSUPPORTED = ("thinking_token_budget",)
 
 
 class InvalidRequestError(Exception):
@@ -74,9 +73,8 @@ def build_request(message: EngineCoreRequest | RequestFault, bounds: Bounds, *, 
 
 def _check_params(params: SamplingParams, vocab: int) -> int:
     """Check ranges; returns max_tokens."""
-    for name in _UNSUPPORTED:
-        if getattr(params, name) is not None:
-            raise InvalidRequestError(f"{name} is not supported")
+    if params.thinking_token_budget is not None and params.thinking_token_budget < -1:
+        raise InvalidRequestError("thinking_token_budget must not be negative, but for -1")
     if params.max_tokens is None or params.max_tokens < 1:
         raise InvalidRequestError(f"max_tokens must be at least 1, got {params.max_tokens}")
     if not 0 <= params.min_tokens <= params.max_tokens:

@@ -29,8 +29,8 @@ class Request:
     `trace_headers` go back with its outputs. `reasoning_ended` as on the wire: whether the output begins after the
     model's reasoning, None if that has to be seen from the prompt.
 
-    With `in_step` the next token depends on the last one in ways that only the engine core knows (a grammar): no step is
-    planned while one is pending.
+    With `in_step` the next token depends on the last one in ways that only the engine core knows (a grammar, the end of
+    a budget): no step is planned while one is pending.
 
     `rank` is set by the scheduler: lower ones go first. `prefix` names the full blocks of `tokens`, None without prefix
     caching; with `skip_cached` the request leaves blocks for others but computes all of its own. `cached` is the number

@@ -19,19 +19,30 @@ class GrammarCompiler:
     """Compiles for the tokenizer of a model folder, which is read on first use. Any thread may call."""
 
     def __init__(
-        self, folder: str, vocab_size: int, reasoning_start: Sequence[str] = (), reasoning_end: Sequence[str] = ()
+        self,
+        folder: str,
+        vocab_size: int,
+        reasoning_start: Sequence[str] = (),
+        reasoning_end: Sequence[str] = (),
+        reasoning_cut: str | None = None,
     ) -> None:
         """`vocab_size` is the width of the model's logits; ids that the tokenizer does not know are never allowed.
 
-        The model's reasoning ends with one of the texts `reasoning_end`; without any it does none.
+        The model's reasoning ends with one of the texts `reasoning_end`; without any it does none. `reasoning_cut` is written
+        where a budget ends it, instead of the first of them.
         """
         self.vocab_size = vocab_size
         self.markers: Markers | None = None
-        self._texts = (tuple(reasoning_start), tuple(reasoning_end))
+        self.reasons = bool(reasoning_end)
+        self._texts = (tuple(reasoning_start), tuple(reasoning_end), () if reasoning_cut is None else (reasoning_cut,))
         self._folder = folder
         self._lock = threading.Lock()
         self._compiler: Any = None
         self._stops: list[int] = []
+
+    def prepare(self) -> None:
+        """Read the tokenizer: `markers` are known then."""
+        self._ready()
 
     def compile(self, constraint: Constraint) -> Any:
         """The compiled grammar; raise InvalidConstraintError if there is something wrong with the constraint."""
@@ -72,8 +83,8 @@ class GrammarCompiler:
                 tokenizer = transformers.AutoTokenizer.from_pretrained(self._folder)
                 info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=self.vocab_size)
                 self._stops = list(info.stop_token_ids)
-                starts, ends = (tuple(_ids(tokenizer, text) for text in texts) for texts in self._texts)
-                self.markers = Markers(starts, ends) if ends else None
+                starts, ends, cuts = (tuple(_ids(tokenizer, text) for text in texts) for texts in self._texts)
+                self.markers = Markers(starts, ends, cuts[0] if cuts else ()) if ends else None
                 # One thread: the cores belong to the model. What is worth keeping is cached by those who call this.
                 self._compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
             return self._compiler

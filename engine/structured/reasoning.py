@@ -10,10 +10,14 @@ Marker = tuple[int, ...]
 
 
 class Markers(NamedTuple):
-    """The token ids of the texts that begin and end reasoning, any of them."""
+    """The token ids of the texts that begin and end reasoning, any of them, and of what ends it when there has been enough.
+
+    Without `forced` that is the first of the ends.
+    """
 
     starts: tuple[Marker, ...]
     ends: tuple[Marker, ...]
+    forced: Marker = ()
 
 
 class State(enum.Enum):
@@ -30,8 +34,8 @@ def state_after(prompt: Sequence[int], markers: Markers, ended: bool | None) -> 
     If a beginning is more than one token long, a model whose prompt says nothing is taken to begin inside.
     """
     if ended is None:
-        end = max((_find_last(prompt, marker) for marker in markers.ends), default=-1)
-        start = max((_find_last(prompt, marker) for marker in markers.starts), default=-1)
+        end = max((find_last(prompt, marker) for marker in markers.ends), default=-1)
+        start = max((find_last(prompt, marker) for marker in markers.starts), default=-1)
         if end < 0 and start < 0:
             single = markers.starts and all(len(marker) == 1 for marker in markers.starts)
             return State.MAYBE if single else State.INSIDE
@@ -66,7 +70,7 @@ class Thinking:
         return True
 
 
-def _find_last(tokens: Sequence[int], marker: Marker) -> int:
+def find_last(tokens: Sequence[int], marker: Marker) -> int:
     """Where the last occurrence ends, -1 without one."""
     size = len(marker)
     for at in range(len(tokens), size - 1, -1):

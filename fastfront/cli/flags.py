@@ -143,6 +143,9 @@ def _parsers(parser: ArgumentParser) -> None:
           metavar="NAME")  # fmt: skip
     _flag(group, "reasoning-parser", "how the model marks its reasoning: qwen3, deepseek_r1, ..., or auto (by model)",
           metavar="NAME")  # fmt: skip
+    _flag(group, "reasoning-config", "reasoning_end_str: what is written where thinking_token_budget ends reasoning, such as "
+          "a last sentence and the model's marker; reasoning_start_str: what begins it",
+          type=json_object, default={}, metavar="JSON")  # fmt: skip
     _flag(group, "tool-parser-plugin", "a Python file whose register(registry) adds parsers of tool calls", metavar="FILE")
     _flag(group, "reasoning-parser-plugin", "the same for parsers of reasoning", metavar="FILE")
     _switch(group, "exclude-tools-when-tool-choice-none", "hide tools from the template when none may be called")

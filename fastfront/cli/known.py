@@ -169,7 +169,6 @@ _REFUSED: Mapping[str, Known] = {
     "download-dir": Known("set the environment variable HF_HOME"),
     "ignore-patterns": Known("only the small files that the frontend reads are fetched"),
     "model-loader-extra-config": Known("safetensors are read"),
-    "reasoning-config": Known("thinking_token_budget is not served"),
     "anthropic-disabled-thinking-effort": Known("the template's variable enable_thinking switches thinking off"),
     "guided-decoding-backend": Known("use --structured-outputs-config.backend", neutral=("auto",)),
     "enable-sleep-mode": Known("/sleep needs an engine that can; start that with its own flags", switch=True),

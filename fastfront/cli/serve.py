@@ -207,10 +207,18 @@ def _answers(args: Namespace, parser: ArgumentParser) -> AnswerOptions:
 def _parsers(args: Namespace, parser: ArgumentParser) -> ParserOptions:
     if args.enable_auto_tool_choice and args.tool_call_parser is None:
         parser.error("--enable-auto-tool-choice requires --tool-call-parser (auto: by model)")
+    given = args.reasoning_config
+    if given and not args.reasoning_parser:
+        parser.error("--reasoning-config requires --reasoning-parser (auto: by model)")
+    for name, value in given.items():
+        if name not in ("reasoning_start_str", "reasoning_end_str") or not isinstance(value, str):
+            parser.error(f"argument --reasoning-config: {name}={value!r} is not known or no text")
     plugins = [file for file in (args.tool_parser_plugin, args.reasoning_parser_plugin) if file]
     return ParserOptions(
         tools=args.tool_call_parser if args.enable_auto_tool_choice else None,
         reasoning=args.reasoning_parser or None,
+        reasoning_start=given.get("reasoning_start_str") or None,
+        reasoning_cut=given.get("reasoning_end_str") or None,
         plugins=tuple(Path(file) for file in dict.fromkeys(plugins)),
         strict_level=args.tool_strict_level,
         hides_unused_tools=args.exclude_tools_when_tool_choice_none,

@@ -38,8 +38,9 @@ from fastfront.metrics.rejections import Rejections
 from fastfront.metrics.sleep import SleepState
 from fastfront.metrics.stats_log import Counts, StatsLog, counts
 from fastfront.openai.failures import failure_event
-from fastfront.openai.reasoning.prompt import engine_markers
+from fastfront.openai.reasoning.engine_flags import engine_flags
 from fastfront.openai.serving import Serving, build_serving
+from fastfront.openai.tools.registry import REASONING_PARSERS
 from fastfront.server.access import AccessLog
 from fastfront.server.app import App
 from fastfront.server.bell import Bell
@@ -147,9 +148,9 @@ class Server:
         if local:
             python = find_engine_python(config)
             vocabulary_size = serving.vocab_size
-            markers = engine_markers(serving.parsers.reasoning) if config.engine == "native" else []
+            reasoning = engine_flags(config, serving.parsers.reasoning, REASONING_PARSERS)
             commands = [
-                [*engine_command(config, python, index, handshake_address, vocabulary_size), *markers]
+                [*engine_command(config, python, index, handshake_address, vocabulary_size), *reasoning]
                 for index in range(config.data_parallel_size_local)
             ]
             self._supervisor = Supervisor(commands, engine_environment(config), self._on_engine_exit)

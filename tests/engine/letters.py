@@ -74,13 +74,21 @@ class Letters:
     vocab_size = 128
     markers: Markers | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, later: Markers | None = None) -> None:
+        """`later` are the markers from the first use on."""
+        self._later = later
+        self.reasons = later is not None
         self.gate = threading.Event()
         self.gate.set()
         self.compiled: list[str] = []
 
+    def prepare(self) -> None:
+        assert self.gate.wait(30)
+        self.markers = self._later
+
     def compile(self, constraint: Constraint) -> Word:
         assert self.gate.wait(30)
+        self.markers = self._later or self.markers
         self.compiled.append(constraint.text)
         if constraint.text == "bad":
             raise InvalidConstraintError("no good")

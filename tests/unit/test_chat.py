@@ -12,6 +12,8 @@ import pytest
 
 from fastfront.config import Limits
 from fastfront.openai.serving import Serving, build_serving
+from fastfront.openai.tools.choice import Parsers
+from fastfront.openai.tools.registry import REASONING_PARSERS
 from tests.unit.support import MAX_MODEL_LEN, USER, VOCAB_SIZE, chat, config_of, make_folder, refusal, write
 
 PROMPT = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
@@ -401,3 +403,10 @@ def test_parallel_requests_do_not_disturb_each_other(serving: Serving) -> None:
     with ThreadPoolExecutor(8) as pool:
         for i, found in enumerate(pool.map(ask, range(400))):
             assert found == (i % 7, "<|im_start|>user\n", (i % 20) / 10)
+
+
+def test_a_budget_of_reasoning_goes_to_the_engine(serving: Serving) -> None:
+    thinking = dataclasses.replace(serving, parsers=Parsers(reasoning=REASONING_PARSERS["qwen3"]))
+    assert chat(thinking, {"thinking_token_budget": 5}).sampling["thinking_token_budget"] == 5
+    assert chat(thinking, {"thinking_token_budget": 0}).sampling["thinking_token_budget"] == 0
+    assert "thinking_token_budget" not in chat(thinking, {"thinking_token_budget": -1}).sampling

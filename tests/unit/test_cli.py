@@ -135,6 +135,8 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--no-such-flag"], "--no-such-flag"),
     (["MODEL", "--fingerprint-mode", "custom"], "--fingerprint-value"),
     (["MODEL", "--fingerprint-value", "x"], "--fingerprint-mode"),
+    (["MODEL", "--reasoning-config", "{}", "--reasoning-config.reasoning_end_str", "x"], "--reasoning-parser"),
+    (["MODEL", "--reasoning-parser", "qwen3", "--reasoning-config", '{"what": "x"}'], "what='x'"),
     (["MODEL", "--enable-per-request-metrics", "--disable-log-stats"], "--disable-log-stats"),
     (["MODEL", "-tp", "0"], "--tensor-parallel-size"),
     (["MODEL", "-tp", "2", "--engine", "mock"], "--tensor-parallel-size"),

@@ -34,14 +34,6 @@ def reasoning_ended(parser: type[ReasoningParser] | None, start: Start) -> bool 
     return True if start.off else None if start.inside is None else not start.inside
 
 
-def engine_markers(parser: type[ReasoningParser] | None) -> list[str]:
-    """Flags of this project's engine that say how reasoning begins and ends; none without such markers."""
-    if parser is None or parser.reads_calls:
-        return []
-    words = [word for text in parser.opens for word in ("--reasoning-start", text)] if parser.closes else []
-    return [*words, *(word for text in parser.closes for word in ("--reasoning-end", text))]
-
-
 def start_of(
     parser: type[ReasoningParser],
     prompt: str,

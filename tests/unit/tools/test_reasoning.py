@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fastfront.openai.reasoning.base import ReasoningParser
 from fastfront.openai.reasoning.count import ReasoningCounter
-from fastfront.openai.reasoning.prompt import Start, ends_inside, engine_markers, reasoning_ended, start_of
+from fastfront.openai.reasoning.prompt import Start, ends_inside, reasoning_ended, start_of
 from fastfront.openai.tools.registry import REASONING_PARSERS
 from tests.unit.tools.formats import SIZES, cut_up, few
 
@@ -195,5 +195,3 @@ def test_what_the_engine_is_told(name: str, start: Start, ended: bool | None) ->
 
 def test_without_a_parser_the_engine_is_told_nothing() -> None:
     assert reasoning_ended(None, Start()) is None
-    assert engine_markers(None) == []
-    assert engine_markers(REASONING_PARSERS["qwen3"]) == ["--reasoning-start", "<think>", "--reasoning-end", "</think>"]
