@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
+from fastfront.openai.tools.json_text import is_json
 from fastfront.openai.tools.json_value import CallObject
 from fastfront.openai.tools.tags import Tags
 
@@ -28,6 +29,7 @@ class HermesParser(ToolParser):
         self._object = CallObject()
         self._raw: list[str] = []          # the marker and what follows, until the name says that it is a call
         self._begun = False
+        self._all: list[str] = []          # the object, in a complete answer
 
     def _text(self, text: str, at: int, last: bool) -> int:
         end, tag, then = _OPENS.split(text, at, last)
@@ -44,6 +46,8 @@ class HermesParser(ToolParser):
     def _inside(self, text: str, at: int, last: bool) -> int:
         call = self._object
         end = call.feed(text, at)
+        if self._whole:
+            self._all.append(text[at:end])
         if not self._begun:
             self._raw.append(text[at:end])
             if call.name is not None:
@@ -61,6 +65,8 @@ class HermesParser(ToolParser):
             self.flawed = True             # in a stream the call has been announced, and gets arguments that are valid
             self._write("{}")
         if call.done or call.broken:
+            self.flawed |= self._whole and not is_json("".join(self._all))
+            self._all.clear()
             self._state = HermesParser._after
         return end
 

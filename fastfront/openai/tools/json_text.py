@@ -22,6 +22,15 @@ def escaped(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
+def is_json(text: str) -> bool:
+    """Whether it is one JSON value, as json.loads reads it."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 class JsonRewriter:
     """White space, escapes and numbers become json.dumps' own: `{"a":1.50,"b":"\\u00e9"}` -> `{"a": 1.5, "b": "é"}`.
 

@@ -28,6 +28,11 @@ class JsonValue:
         self._started = self._quoted = self._escaped = self._scalar = False
         self._depth = 0
 
+    @property
+    def in_string(self) -> bool:
+        """Whether a string has begun and not ended."""
+        return self._quoted and not self.done
+
     def feed(self, text: str, at: int) -> int:
         """The offset up to which the text belongs to the value. The value's first character is the first one given.
 

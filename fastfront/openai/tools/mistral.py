@@ -12,10 +12,15 @@ from fastfront.openai.tools.tags import Tags
 _CALLS, _CALL_ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 _TEXT = Tags(_CALLS)
 _HEAD = Tags(_CALLS, _CALL_ID, _ARGS, "{")
+_DECODER = json.JSONDecoder()
 
 
 class MistralParser(CallArrayParser):
-    """The first characters after the marker tell the form. Text after a call's arguments is dropped."""
+    """The first characters after the marker tell the form. Text after a call's arguments is dropped.
+
+    A marker outside strings ends the call before it, finished or not. In complete answers arguments that are no JSON are
+    all of the text up to it.
+    """
 
     keeps_special_tokens = "with tools"
     markers = (_CALLS, _CALL_ID, _ARGS)
@@ -32,6 +37,7 @@ class MistralParser(CallArrayParser):
         self._name = ""
         self._argument = JsonValue()
         self._argued = False
+        self._behind: list[str] = []       # the name, in a complete answer
 
     def _text(self, text: str, at: int, last: bool) -> int:
         end, tag, then = _TEXT.split(text, at, last)
@@ -68,7 +74,9 @@ class MistralParser(CallArrayParser):
             self._name = word
             return then
         if tag == _CALLS:
-            self.flawed = True
+            if word or self._name:
+                self._begin_call(word)
+                self._finish_call(False)
             self._state = MistralParser._after_marker
             return then
         self._begin_call(word)
@@ -86,27 +94,37 @@ class MistralParser(CallArrayParser):
         self._state = MistralParser._json
 
     def _json(self, text: str, at: int, last: bool) -> int:
-        if not self._argued:
-            at = skip_blank(text, at)
-            if at == len(text):
-                return at
-            if text[at] != "{":
-                self._finish_call(False)   # it has none
-                return at
-        self._argued = True
-        end = self._argument.feed(text, at)
-        self._write(text[at:end])
-        if self._argument.done:
-            self._state = MistralParser._text
-        return end
+        """Arguments, and what follows them up to the next call."""
+        end, tag, then = _TEXT.split(text, at, last)
+        self._read_argument(text[at:end])
+        if not tag:
+            return then
+        if self._argument.in_string:
+            self._read_argument(tag)
+            return then
+        self._finish_call(False)
+        self._state = MistralParser._after_marker
+        return then
+
+    def _read_argument(self, piece: str) -> None:
+        if self._whole:
+            self._behind.append(piece)
+        begin = 0 if self._argued else skip_blank(piece, 0)
+        if begin < len(piece) and not self._argument.done:
+            self._argued = True
+            end = self._argument.feed(piece, begin)
+            if not self._whole:
+                self._write(piece[begin:end])
 
     def _after_array(self) -> None:
         self._state = MistralParser._text
 
     def _finish_call(self, cut: bool) -> None:
-        if not self._argued and not cut:
+        if self._whole:
+            self._write(_first_value("".join(self._behind).strip()) or "{}")
+            self._behind.clear()
+        elif not self._argued and not cut:
             self._write("{}")
-        self._state = MistralParser._text
 
     def _end(self, cut: bool) -> None:
         if self._state is MistralParser._in_head and not cut:
@@ -114,7 +132,6 @@ class MistralParser(CallArrayParser):
             if word or self._name:
                 self._begin_call(word)
         if self._state is MistralParser._json:
-            self.flawed = True
             self._finish_call(cut)
         super()._end(cut)
 
@@ -125,3 +142,11 @@ class MistralParser(CallArrayParser):
             value = json.loads(arguments)
             return value if isinstance(value, str) else arguments
         return corrected(arguments, properties)
+
+
+def _first_value(text: str) -> str:
+    """The JSON value that the text begins with; all of it if there is none."""
+    try:
+        return text[: _DECODER.raw_decode(text)[1]]
+    except (ValueError, RecursionError):
+        return text

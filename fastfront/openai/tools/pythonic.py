@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from typing import ClassVar
@@ -13,10 +14,14 @@ from fastfront.openai.tools.python_value import PythonValue
 
 _NAME = re.compile(r"[\w.]*")
 _WORD = re.compile(r"\w*")
+_MAX_REST_CHARS = 10_000
 
 
 class PythonicParser(ToolParser):
-    """The list of calls is the whole answer. What begins otherwise, or shows before a first call, is text."""
+    """The list of calls is the whole answer. What begins otherwise, or shows before a first call, is text.
+
+    A complete answer may go on behind the list as Python would; a stream drops whatever comes there.
+    """
 
     raw_if_flawed = True
     wrapper: ClassVar[str] = ""            # may stand before the list
@@ -67,7 +72,7 @@ class PythonicParser(ToolParser):
         if text[at].isspace():
             return self._keep(text, at, at + 1)
         name = "".join(self._word)
-        if text[at] != "(" or not name or name[0].isdecimal():
+        if text[at] != "(" or not all(map(str.isidentifier, name.split("."))):
             return self._fail(at)
         self._name = name
         self._word.clear()
@@ -185,12 +190,25 @@ class PythonicParser(ToolParser):
         rest = "".join(self._rest)
         if self.wrapper:
             rest = rest.replace(self.end_marker, "")
-        self.flawed |= self._state is not PythonicParser._dropped or bool(rest.strip())
+        self.flawed |= self._state is not PythonicParser._dropped or not _may_follow(rest)
         super()._end(cut)
 
     @classmethod
     def _tidied(cls, arguments: str, properties: Properties | None) -> str:
         return json.dumps(json.loads(arguments), ensure_ascii=False)       # of an argument given twice the last one
+
+
+def _may_follow(rest: str) -> bool:
+    """Whether the text goes on as a Python module that began with the list. Only the list counts then."""
+    if not rest.strip():
+        return True
+    if len(rest) > _MAX_REST_CHARS or "\\" in rest:
+        return False
+    try:
+        first = ast.parse("[]" + rest).body[0]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return isinstance(first, ast.Expr) and isinstance(first.value, ast.List)
 
 
 class Llama4PythonicParser(PythonicParser):
