@@ -10,13 +10,14 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_TYPE, Py_XDECREF
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove
 
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
 from fastfront._speedups.call cimport Call, CallC, Choice, call_release
 from fastfront._speedups.clocks cimport monotonic, unix_time
 from fastfront._speedups.counters cimport Counters
 from fastfront._speedups.detokenizer cimport detok_feed, detok_flush
+from fastfront._speedups.engine_sockets cimport EngineSockets, Peer
 from fastfront._speedups.histograms cimport LANE_EVENT_TOKENS, LANE_LAG, observe
 from fastfront._speedups.http_connection cimport PIECE_LAST, PIECE_MORE, Conn, conn_send
 from fastfront._speedups.http_request cimport HttpStream
@@ -35,6 +36,7 @@ from fastfront._speedups.sse cimport json_body, put_metrics, sse_delta, sse_end,
 from fastfront._speedups.stop_matcher cimport StopHit, stops_feed
 from fastfront._speedups.stream_table cimport StreamTable, put_hex8
 from fastfront._speedups.vocabulary cimport Vocabulary
+from fastfront._speedups.zmtp cimport zmtp_frame, zmtp_release
 
 
 cdef extern from "Python.h":
@@ -73,7 +75,32 @@ cdef struct Event:
     Piece piece
 
 
+cdef struct Taken:              # an engine's message, decoded
+    int result                  # 0, or -1: memory, -2: malformed, LEAVING
+    int64_t engine
+    Cursor rest                 # what follows the outputs
+    bint looked_at              # Python is to see `rest`
+
+
+cdef enum:
+    LEAVING = 1
+    SENTINEL_BYTES = 16
+
+cdef const char *SENTINEL = b"ENGINE_CORE_DEAD"
+ANSWERED, MALFORMED, DEAD = range(3)        # what `Pump.run` has met
 FINISH_NAMES = ("stop", "length", "abort", "error", "repetition")     # by Finish
+
+
+cdef int64_t sender(const unsigned char *data, size_t size) noexcept nogil:
+    """The engine that a malformed message begins with, as far as that can be read; else -1."""
+    cdef size_t header = 3 if size and data[0] == 0xDC else 1
+    cdef Cursor c
+    cdef int64_t engine
+    if size <= header:
+        return -1
+    c.p = data + header
+    c.end = data + size
+    return engine if mp_int(&c, &engine) == 0 else -1
 
 
 class EngineMessageError(ValueError):
@@ -475,12 +502,14 @@ cdef class Pump(StreamTable):
         cdef int r
         c.p = data
         c.end = data + size
-        engine[0] = 0
+        engine[0] = -1
         self.message_tokens = 0
         self.made_at = 0
         if mp_array(&c, &n) < 0:
             return -2
-        if n > 0 and mp_int(&c, engine) < 0:
+        if n == 0:
+            engine[0] = 0
+        elif mp_int(&c, engine) < 0:
             return -2
         if n > 1:
             if mp_array(&c, &n_outputs) < 0:
@@ -519,25 +548,31 @@ cdef class Pump(StreamTable):
             return True
         return found or (c.p < c.end and not mp_nil(&c))      # a reply to a utility call
 
-    cdef int set_frames(self, list aux) except -1:
-        """Notes where the frames behind the message lie; `aux` keeps them alive."""
-        cdef size_t n = len(aux), k
-        cdef const unsigned char[::1] view
-        cdef void *p
-        p = realloc(self.frames.data, (n + 1) * sizeof(void *))
+    cdef int room_for_frames(self, size_t n) noexcept nogil:
+        cdef void *p = realloc(self.frames.data, (n + 1) * sizeof(void *))
         if p == NULL:
-            raise MemoryError
+            return -1
         self.frames.data = <const unsigned char **>p
         p = realloc(self.frames.size, (n + 1) * sizeof(size_t))
         if p == NULL:
-            raise MemoryError
+            return -1
         self.frames.size = <size_t *>p
-        for k in range(n):
-            view = aux[k]
-            self.frames.data[k] = &view[0] if view.shape[0] else NULL
-            self.frames.size[k] = view.shape[0]
         self.frames.n = n
         return 0
+
+    cdef void take(self, const unsigned char *data, size_t size, Taken *t) noexcept nogil:
+        """Decodes one EngineCoreOutputs message, answers its streams and writes what can be written without Python."""
+        self.now = monotonic()
+        t.engine = 0
+        t.rest.p = t.rest.end = data
+        t.result = self.take_message(data, size, &t.engine, &t.rest)
+        t.looked_at = self.take_stats(t.engine, &t.rest)
+        self.counters.settle(t.engine, self.message_tokens, self.made_at or self.now, self.now)
+        self.write_events()
+
+    cdef void observe_lag(self, int64_t engine) noexcept nogil:
+        if self.made_at > 0 and 0 <= engine < self.local_engines:
+            observe(&self.counters.lane[<int>LANE_LAG], max(0.0, monotonic() - self.made_at))
 
     def feed(self, const unsigned char[::1] message not None, list aux=None):
         """Takes one EngineCoreOutputs message, with the frames `aux` that follow it, and answers its streams.
@@ -546,36 +581,117 @@ cdef class Pump(StreamTable):
         reply to a utility call, stats that tell of a changed load or of LoRA adapters, what cannot be read. Raises
         EngineMessageError for a malformed message; what stood before the fault has been answered.
         """
-        cdef int64_t engine = 0
-        cdef Cursor rest
-        cdef int r
-        cdef bint looked_at
-        cdef size_t size = message.shape[0]
-        cdef const unsigned char *data
-        if size == 0:
+        cdef const unsigned char[::1] view
+        cdef size_t k
+        cdef Taken t
+        if message.shape[0] == 0:
             raise EngineMessageError("empty message")
-        data = &message[0]
-        self.now = monotonic()
-        rest.p = data
-        rest.end = data
         self.frames.n = 0
         if aux:
-            self.set_frames(aux)
+            if self.room_for_frames(len(aux)) < 0:
+                raise MemoryError
+            for k in range(self.frames.n):
+                view = aux[k]
+                self.frames.data[k] = &view[0] if view.shape[0] else NULL
+                self.frames.size[k] = view.shape[0]
         with nogil:
-            r = self.take_message(data, size, &engine, &rest)
-            looked_at = self.take_stats(engine, &rest)
-            self.counters.settle(engine, self.message_tokens, self.made_at or self.now, self.now)
-            self.write_events()
+            self.take(&message[0], message.shape[0], &t)
         self.flush()
-        if self.made_at > 0 and 0 <= engine < self.local_engines:
-            observe(&self.counters.lane[<int>LANE_LAG], max(0.0, monotonic() - self.made_at))
-        if r == -1:
+        self.observe_lag(t.engine)
+        if t.result == -1:
             raise MemoryError
-        if r < 0:
+        if t.result < 0:
             raise EngineMessageError("not an EngineCoreOutputs message")
-        if not looked_at:
-            return engine, None
-        return engine, PyBytes_FromStringAndSize(<const char *>rest.p, rest.end - rest.p)
+        if not t.looked_at:
+            return t.engine, None
+        return t.engine, PyBytes_FromStringAndSize(<const char *>t.rest.p, t.rest.end - t.rest.p)
+
+    cdef void take_from(self, Peer *peer, Taken *t) noexcept nogil:
+        """Takes the message at hand of a connection."""
+        cdef const unsigned char *data = zmtp_frame(&peer.zmtp, 0)
+        cdef size_t size = peer.zmtp.frames[0].size, k
+        self.frames.n = 0
+        t.looked_at = False
+        t.engine = peer.engine
+        if size == SENTINEL_BYTES and memcmp(data, SENTINEL, SENTINEL_BYTES) == 0:
+            t.result = LEAVING
+            return
+        if peer.zmtp.n_frames > 1:
+            if self.room_for_frames(peer.zmtp.n_frames - 1) < 0:
+                t.result = -1
+                return
+            for k in range(self.frames.n):
+                self.frames.data[k] = zmtp_frame(&peer.zmtp, k + 1)
+                self.frames.size[k] = peer.zmtp.frames[k + 1].size
+        self.take(data, size, t)
+        if t.result == 0:
+            peer.engine = <int>t.engine
+        elif t.engine < 0:
+            t.engine = peer.engine if peer.engine >= 0 else sender(data, size)
+
+    cdef bint needs_python(self) noexcept nogil:
+        """Whether events are left that `flush` must see to, or aborts and ended choices that the lane must."""
+        cdef size_t i
+        if self.n_detached or self.abort_ids.len:
+            return True
+        for i in range(self.n_events):
+            if not self.events[i].sent or self.events[i].failed or self.events[i].kind != EVENT_SEND:
+                return True
+        self.n_events = 0
+        self.out.len = 0
+        return False
+
+    cdef Peer *drive(self, EngineSockets sockets, int patience_ms, Taken *t) noexcept nogil:
+        """Waits for messages and takes them, until one needs Python (its connection; it stays at hand there), the sockets do, or
+        the patience is at its end (NULL)."""
+        cdef Peer *peer
+        cdef bint waited = False
+        cdef double until = 0
+        cdef int left = patience_ms
+        sockets.woken = False
+        sockets.flush_native()
+        while True:
+            peer = sockets.next_output()
+            if peer != NULL:
+                self.take_from(peer, t)
+                if t.result != 0 or t.looked_at or self.needs_python():
+                    return peer
+                self.observe_lag(t.engine)
+                zmtp_release(&peer.zmtp)
+                continue
+            if sockets.calls() or (waited and patience_ms == 0):
+                return NULL
+            if patience_ms > 0:
+                if not waited:
+                    until = sockets.now + patience_ms * 1e-3
+                elif sockets.now >= until:
+                    return NULL
+                left = max(0, <int>((until - sockets.now) * 1e3) + 1) if waited else patience_ms
+            sockets.wait_native(left)
+            waited = True
+
+    def run(self, EngineSockets sockets not None, int patience_ms):
+        """Waits for engines' messages and answers their streams, without Python, until something asks for it: a message, the
+        sockets, or `patience_ms` milliseconds are over (-1: never).
+
+        Returns None, or (what, engine index, rest) for a message: ANSWERED, with `rest` as `feed` returns it; MALFORMED, from an
+        engine that is -1 when it cannot be told; DEAD: the engine, as far as it is known, has said that it leaves.
+        """
+        cdef Taken t
+        cdef Peer *peer
+        with nogil:
+            peer = self.drive(sockets, patience_ms, &t)
+        if peer == NULL:
+            return None
+        rest = PyBytes_FromStringAndSize(<const char *>t.rest.p, t.rest.end - t.rest.p) if t.looked_at else None
+        zmtp_release(&peer.zmtp)
+        if t.result == LEAVING:
+            return DEAD, t.engine, None
+        self.flush()
+        self.observe_lag(t.engine)
+        if t.result == -1:
+            raise MemoryError
+        return (MALFORMED if t.result < 0 else ANSWERED), t.engine, rest
 
     # ---- with the GIL (or thread state) ------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fastfront.engine_client.balancer import Balancer
 
-LOOKS_S = (0.0, 0.1, 0.5, 2.0, 10.0)  # when to look, after the announcement, whose connection has gone
+PATIENCE_S = 10.0  # within which an engine that has said it leaves must be gone
 
 
 class AnnouncedDeath:
@@ -18,15 +18,17 @@ class AnnouncedDeath:
         self._clock = clock
         self._until: tuple[float, int] | None = None  # when an engine must have been lost, and how many losses there were
 
-    def announce(self) -> list[float]:
-        """Begins to wait, unless it does already. Returns when engines should be looked at."""
-        now = self._clock()
+    def announce(self) -> None:
+        """Begins to wait, unless it does already."""
         if self._until is None:
-            self._until = now + LOOKS_S[-1], self._balancer.losses
-        return [now + delay for delay in LOOKS_S]
+            self._until = self._clock() + PATIENCE_S, self._balancer.losses
+
+    def remaining_s(self) -> float | None:
+        """For how long it still waits; None: it does not."""
+        return None if self._until is None else max(0.0, self._until[0] - self._clock())
 
     def none_has_left(self) -> bool:
-        """True once if the time is up and no engine was lost meanwhile. To be asked after every look."""
+        """True once if the time is up and no engine was lost meanwhile."""
         if self._until is None or self._clock() < self._until[0]:
             return False
         losses, self._until = self._until[1], None

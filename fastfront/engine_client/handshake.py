@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,12 +10,14 @@ from typing import Any
 
 import zmq
 
+from fastfront._speedups.engine_sockets import EngineSockets
 from fastfront._speedups.msgpack import DecodeError, packb, unpackb
 from fastfront.engine_client.addresses import Addresses
 from fastfront.errors import EngineError
 
 POLL_MS = 200
-HEARTBEAT_MS, SILENCE_MS = 5_000, 30_000  # the socket library asks and answers, however busy an engine is
+HEARTBEAT_MS, SILENCE_MS = 5_000, 30_000  # the engine's socket library answers, however busy the engine is
+BACKLOG = 1024
 READY_INTS = ("max_model_len", "num_gpu_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens")
 
 
@@ -41,44 +44,68 @@ class Greeting:
 
 @dataclass(slots=True)
 class LaneSockets:
-    """The two sockets of a lane; one thread owns them at a time."""
+    """The sockets of a lane and where engines find them; one thread owns them at a time."""
 
-    router: zmq.Socket[bytes]
-    pull: zmq.Socket[bytes]
+    sockets: EngineSockets
     input_address: str
     output_address: str
 
 
-def bind(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> tuple[zmq.Socket[bytes], str]:
-    """A bound socket and the address that others connect to. Raises EngineError naming the address."""
-    socket = context.socket(kind)
-    socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.RCVHWM, 0)
-    socket.setsockopt(zmq.LINGER, 0)
+def bind(context: zmq.Context[zmq.Socket[bytes]], address: str) -> tuple[zmq.Socket[bytes], str]:
+    """The socket of the handshake and the address that engines connect to. Raises EngineError naming the address."""
+    router = context.socket(zmq.ROUTER)
+    router.setsockopt(zmq.SNDHWM, 0)
+    router.setsockopt(zmq.RCVHWM, 0)
+    router.setsockopt(zmq.LINGER, 0)
     if "[" in address:
-        socket.setsockopt(zmq.IPV6, 1)
+        router.setsockopt(zmq.IPV6, 1)
     if address.startswith("tcp:"):  # a machine that is gone closes no connection
-        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
-    if kind == zmq.ROUTER:
-        socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        router.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        router.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+    router.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    router.setsockopt(zmq.ROUTER_MANDATORY, 1)
     try:
-        socket.bind(address)
+        router.bind(address)
     except zmq.ZMQError as error:
-        socket.close()
-        raise EngineError(
-            f"cannot listen for engines at {address}: {error.strerror} (--data-parallel-address, --data-parallel-rpc-port)"
-        ) from error
-    return socket, socket.getsockopt_string(zmq.LAST_ENDPOINT) if address.endswith(":*") else address
+        router.close()
+        raise cannot_listen(address, str(error.strerror)) from error
+    return router, router.getsockopt_string(zmq.LAST_ENDPOINT) if address.endswith(":*") else address
 
 
-def bind_lanes(context: zmq.Context[zmq.Socket[bytes]], addresses: Addresses) -> list[LaneSockets]:
+def cannot_listen(address: str, why: str) -> EngineError:
+    return EngineError(f"cannot listen for engines at {address}: {why} (--data-parallel-address, --data-parallel-rpc-port)")
+
+
+def listen(address: str) -> tuple[socket.socket, str]:
+    """A socket that listens at an endpoint as ZeroMQ writes it, and where engines connect to. Raises EngineError naming it."""
+    try:
+        if address.startswith("ipc://"):
+            path = address.removeprefix("ipc://")
+            unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            unix.bind("\0" + path[1:] if path.startswith("@") else path)
+            unix.listen(BACKLOG)
+            return unix, address
+        host, _, port = address.removeprefix("tcp://").rpartition(":")
+        found = socket.getaddrinfo(
+            host.strip("[]"), 0 if port == "*" else int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        tcp = socket.create_server(found[4][:2], family=found[0], backlog=BACKLOG)
+        return tcp, f"tcp://{host}:{tcp.getsockname()[1]}"
+    except OSError as error:
+        raise cannot_listen(address, str(error.strerror)) from error
+
+
+def bind_lanes(addresses: Addresses, engines: int) -> list[LaneSockets]:
     lanes = []
     for at_input, at_output in zip(addresses.inputs, addresses.outputs, strict=True):
-        router, input_address = bind(context, zmq.ROUTER, at_input)
-        pull, output_address = bind(context, zmq.PULL, at_output)
-        lanes.append(LaneSockets(router, pull, input_address, output_address))
+        (inputs, input_address), (outputs, output_address) = listen(at_input), listen(at_output)
+        for sock in (inputs, outputs):
+            sock.setblocking(False)
+        tcp = at_input.startswith("tcp:")
+        sockets = EngineSockets(
+            inputs.detach(), outputs.detach(), engines, tcp=tcp, heartbeat_s=HEARTBEAT_MS / 1e3, silence_s=SILENCE_MS / 1e3
+        )
+        lanes.append(LaneSockets(sockets, input_address, output_address))
     return lanes
 
 
@@ -153,7 +180,7 @@ class Handshake:
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         for lane in self._lanes:
-            poller.register(lane.router, zmq.POLLIN)
+            poller.register(lane.sockets.fileno(), zmq.POLLIN)
         while len(self._ready) < self._engines or len(self._payloads) < self._engines * len(self._lanes):
             check()
             if time.monotonic() > deadline:
@@ -161,11 +188,13 @@ class Handshake:
                     f"{len(self._ready)} of {self._engines} engines were ready after {timeout_s:g} s"
                     " (--engine-ready-timeout, VLLM_ENGINE_READY_TIMEOUT_S); look at the engines' own output for the cause"
                 )
-            for socket, _ in poller.poll(POLL_MS):
-                if socket is self._socket:
+            for ready, _ in poller.poll(POLL_MS):
+                if ready is self._socket:
                     self._greet(report)
-                else:
-                    self._take_payload(next(k for k, lane in enumerate(self._lanes) if lane.router is socket))
+            for index, lane in enumerate(self._lanes):
+                lane.sockets.wait(0)
+                for frames in lane.sockets.take_inputs():
+                    self._take_payload(index, frames)
         return [self._payloads[index, 0] for index in range(self._engines)]
 
     def _greet(self, report: Callable[[str], None]) -> None:
@@ -185,8 +214,7 @@ class Handshake:
         self._socket.send_multipart([frames[0], init_message(self._lanes)])
         report(f"engine {index} has joined and is loading")
 
-    def _take_payload(self, lane: int) -> None:
-        frames = self._lanes[lane].router.recv_multipart()
+    def _take_payload(self, lane: int, frames: list[bytes]) -> None:
         if len(frames) != 2 or len(frames[0]) != 2:
             raise EngineError("something that is not an engine connected to an input address")
         index = int.from_bytes(frames[0], "little")

@@ -142,8 +142,8 @@ class Server:
             if config.engine != "vllm" and config.data_parallel_size_local == config.data_parallel_size
             else remote_addresses(config.lanes, config.data_parallel_address, config.data_parallel_rpc_port)
         )
-        handshake_socket, handshake_address = bind(context, zmq.ROUTER, addresses.handshake)
-        sockets = bind_lanes(context, addresses)
+        handshake_socket, handshake_address = bind(context, addresses.handshake)
+        sockets = bind_lanes(addresses, config.data_parallel_size)
         serving = build_serving(config)
         if local:
             python = find_engine_python(config)
@@ -191,14 +191,14 @@ class Server:
 
     def _start_lanes(self, sockets: list[LaneSockets], vocabulary: Vocabulary) -> None:
         assert self._rejoin is not None
-        for index, pair in enumerate(sockets):
+        for index, lane_sockets in enumerate(sockets):
             pump = Pump(
                 vocabulary, failure_answer, failure_event, SSE_HEADERS, JSON_HEADERS,
                 self._config.data_parallel_size, self._config.data_parallel_size_local, self._config.histogram_buckets,
             )  # fmt: skip
             ping_s = self._config.sse_keep_alive_interval_s
             lane = Lane(
-                index, pair, pump, self._balancer, self._on_engine_dead, self._on_stats, ping_s, self._utilities.replied,
+                index, lane_sockets.sockets, pump, self._balancer, self._on_engine_dead, self._on_stats, ping_s, self._utilities.replied,
                 self._rejoin.payload,
             )  # fmt: skip
             self._lanes.append(lane)

@@ -7,6 +7,7 @@ Invariants:
   stops        any stop strings, text and cuts: the hit is the one that completes first, held text can still match
   escape       any text: equal to the standard library
   engine       any message of an engine is taken or an EngineMessageError; its requests end, nothing is counted twice
+  zmtp         any bytes after a connection's opening, in any packets, are the same messages, or no ZMTP
   http         any bytes, in any packets, are the same requests, or no HTTP; the parser takes no more than it was given
 
 With `atheris` installed, `--atheris` lets libFuzzer choose the bytes (for coverage, build the extensions with
@@ -38,8 +39,10 @@ from fastfront._speedups.msgpack_probe import read_one
 from fastfront._speedups.pump import EngineMessageError
 from fastfront._speedups.stop_matcher import StopMatcher
 from fastfront._speedups.vocabulary import Vocabulary
+from fastfront._speedups.zmtp import ZmtpConnection
 from tests.native.edge import PageEdge
 from tests.native.pumping import Client, Rig
+from tests.native.test_zmtp import GREETING, command, message, ready
 from tests.native.tiny import NATIVE, SLOW
 
 WIRE_ID = b"cmpl-x-" + b"0" * 16  # in inputs, for the id of the request that is there
@@ -166,6 +169,26 @@ def http(data: bytes) -> None:
         assert all(name == name.lower() for name in headers)
 
 
+def zmtp_messages(pieces: list[bytes]) -> tuple[list[list[bytes]], str]:
+    connection = ZmtpConnection(router=True)
+    found = []
+    try:
+        for piece in pieces:
+            found += connection.feed(piece)
+    except ValueError as error:
+        return found, str(error)
+    return found, ""
+
+
+def zmtp(data: bytes) -> None:
+    cut = len(data) // 3
+    whole, fault = zmtp_messages([data])
+    pieces, piecewise = zmtp_messages([data[:cut], data[cut : cut + 1], data[cut + 1 :]])
+    assert piecewise == fault
+    assert fault or pieces == whole
+    assert sum(len(frame) for message in pieces for frame in message) <= len(data)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "msgpack": msgpack,
     "detokenizer": detokenizer,
@@ -173,6 +196,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "escape": escaping,
     "engine": engine,
     "http": http,
+    "zmtp": zmtp,
 }
 
 
@@ -213,10 +237,16 @@ def seeds(target: str) -> list[bytes]:
             ),
             b"GET / HTTP/1.0\r\nconnection: keep-alive, upgrade\r\nupgrade: h2c\r\n\r\nCONNECT a:1 HTTP/1.1\r\n\r\n",
         ]
-    if target != "msgpack":
-        return [b"", bytes(range(256)), b"\x02abab\xffab\xffaabab", '"é\\\n👋'.encode()]
+    if target == "zmtp":
+        opening = GREETING + ready()
+        return [
+            opening + command(b"PING", b"\0\0context") + message([b"one", b"", b"three" * 100]) + message([b"x"]),
+            opening + message([b"y"]) + command(b"PONG") + message([b"z" * 256]),
+        ]
     if target == "engine":
         return [packb(message) for message in engine_messages()]
+    if target != "msgpack":
+        return [b"", bytes(range(256)), b"\x02abab\xffab\xffaabab", '"é\\\n👋'.encode()]
     vectors = Path(__file__).parents[1] / "vectors"
     records = [json.loads(path.read_text()) for path in sorted(vectors.glob("*.json"))]
     return [bytes.fromhex(frame) for record in records for frame in record.get("frames", [])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastfront.engine_client.announced import LOOKS_S, AnnouncedDeath
+from fastfront.engine_client.announced import PATIENCE_S, AnnouncedDeath
 from fastfront.engine_client.balancer import Balancer
 
 
@@ -16,9 +16,11 @@ class Clock:
 def test_none_leaves() -> None:
     clock = Clock()
     announced = AnnouncedDeath(Balancer(2), clock)
-    assert announced.announce() == [100.0 + delay for delay in LOOKS_S]
+    assert announced.remaining_s() is None
+    announced.announce()
+    assert announced.remaining_s() == PATIENCE_S
     assert not announced.none_has_left()
-    clock.now += LOOKS_S[-1]
+    clock.now += PATIENCE_S
     assert announced.none_has_left()
     assert not announced.none_has_left()
 
@@ -30,7 +32,7 @@ def test_one_leaves_and_even_comes_back_in_time() -> None:
     balancer.dead(1)
     balancer.dead(1)
     balancer.back(1)
-    clock.now += LOOKS_S[-1]
+    clock.now += PATIENCE_S
     assert not announced.none_has_left()
     assert balancer.losses == 1
 
@@ -42,7 +44,7 @@ def test_a_loss_before_does_not_count() -> None:
     announced.announce()
     clock.now += 1
     announced.announce()  # the same one, from another engine's lane
-    clock.now += LOOKS_S[-1] - 1
+    clock.now += PATIENCE_S - 1
     assert announced.none_has_left()
 
 
