@@ -4,10 +4,15 @@ from typing_extensions import Buffer
 
 from fastfront._speedups.call import Call
 from fastfront._speedups.counters import Counters
+from fastfront._speedups.engine_sockets import EngineSockets
 from fastfront._speedups.stream_table import StreamTable
 from fastfront._speedups.vocabulary import Vocabulary
 
 Headers = list[tuple[str, str]]
+
+ANSWERED: int
+MALFORMED: int
+DEAD: int
 
 class EngineMessageError(ValueError): ...
 
@@ -32,6 +37,7 @@ class Pump(StreamTable):
     def unsent(self, engine: int) -> list[Call]: ...
     def withdraw(self, call: Call, engine: int) -> None: ...
     def feed(self, message: Buffer, aux: list[Buffer] | None = None) -> tuple[int, bytes | None]: ...
+    def run(self, sockets: EngineSockets, patience_ms: int) -> tuple[int, int, bytes | None] | None: ...
     def cancel(self, call: Call) -> None: ...
     def fail_engine(self, engine: int, message: str) -> int: ...
     @property

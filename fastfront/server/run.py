@@ -191,14 +191,14 @@ class Server:
 
     def _start_lanes(self, sockets: list[LaneSockets], vocabulary: Vocabulary) -> None:
         assert self._rejoin is not None
-        for index, lane_sockets in enumerate(sockets):
+        for index, pair in enumerate(sockets):
             pump = Pump(
                 vocabulary, failure_answer, failure_event, SSE_HEADERS, JSON_HEADERS,
                 self._config.data_parallel_size, self._config.data_parallel_size_local, self._config.histogram_buckets,
             )  # fmt: skip
             ping_s = self._config.sse_keep_alive_interval_s
             lane = Lane(
-                index, lane_sockets.sockets, pump, self._balancer, self._on_engine_dead, self._on_stats, ping_s, self._utilities.replied,
+                index, pair.sockets, pump, self._balancer, self._on_engine_dead, self._on_stats, ping_s, self._utilities.replied,
                 self._rejoin.payload,
             )  # fmt: skip
             self._lanes.append(lane)

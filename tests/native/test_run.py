@@ -82,15 +82,27 @@ def test_messages_without_news_do_not_bring_it_back(rig: Rig, lane: LaneSockets,
     assert rest.endswith(packb([7, None, [None, True]]))
 
 
-def test_whose_a_malformed_message_is(rig: Rig, lane: LaneSockets, engines: list[Engine]) -> None:
-    for message, engine in ((b"\x99\x01\x90", 1), (b"\xdc\x00\x09\x00", 0), (b"\x99\xff", -1), (b"\x99\xc3", -1), (b"\xc1", -1), (b"", -1)):  # fmt: skip
-        engines[0].push(message)
-        what, found, rest = rig.pump.run(lane.sockets, 30_000)
-        assert (what, rest) == (MALFORMED, None), message
-        assert found == engine, message
+@pytest.mark.parametrize(
+    ("message", "engine"),
+    [
+        (b"\x99\x01\x90", 1),
+        (b"\xdc\x00\x09\x00", 0),
+        (b"\x99\xff", -1),
+        (b"\x99\xc3", -1),
+        (b"\x99", -1),
+        (b"\xc1", -1),
+        (b"", -1),
+    ],
+)
+def test_whose_a_malformed_message_is(rig: Rig, lane: LaneSockets, engines: list[Engine], message: bytes, engine: int) -> None:
+    engines[0].push(message)
+    assert rig.pump.run(lane.sockets, 30_000) == (MALFORMED, engine, None)
+
+
+def test_a_malformed_message_is_from_whom_the_one_before_was(rig: Rig, lane: LaneSockets, engines: list[Engine]) -> None:
     engines[1].push(packb([1, [], None, 1.0]))
     engines[1].push(b"\xc1")
-    assert rig.pump.run(lane.sockets, 30_000) == (MALFORMED, 1, None)  # what it sent before tells
+    assert rig.pump.run(lane.sockets, 30_000) == (MALFORMED, 1, None)
 
 
 def test_an_engine_that_says_it_leaves(rig: Rig, lane: LaneSockets, engines: list[Engine]) -> None:

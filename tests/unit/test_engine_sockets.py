@@ -122,7 +122,9 @@ def test_who_comes_again_takes_its_place(lane: LaneSockets, peers: Peers) -> Non
     first.close(0)
 
 
-@pytest.mark.parametrize("greeting", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" + b"\0" * 63, b"\xff" + bytes(8) + b"\x7f\x01", bytes(3)])
+@pytest.mark.parametrize(
+    "greeting", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" + b"\0" * 63, b"\xff" + bytes(8) + b"\x7f\x01", bytes(3)]
+)
 def test_what_is_no_engine_is_turned_away(lane: LaneSockets, greeting: bytes) -> None:
     address, sockets = lane.input_address, lane.sockets
     with connect(address) as stranger:
@@ -170,7 +172,7 @@ def test_connections_leave_no_descriptors(lane: LaneSockets, peers: Peers) -> No
     sockets.wait(100)
     for connection in connections:
         connection.close()
-    wait_for(lambda: (sockets.wait(20), sockets.take_dropped(), len(os.listdir("/proc/self/fd")) <= before)[2], "all closed", 30.0)
+    until(sockets, lambda: (sockets.take_dropped(), len(os.listdir("/proc/self/fd")) <= before)[1], "all to be closed")
 
 
 def test_a_machine_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
