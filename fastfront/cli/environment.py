@@ -6,9 +6,11 @@ import os
 
 from fastfront.errors import SetupError
 
+MOST = (1 << 31) - 1  # beyond, waits and counters of the system overflow
+
 
 def environment_number(name: str, default: int, least: int = 1) -> int:
-    """A whole number; empty counts as not set."""
+    """A whole number up to MOST; empty counts as not set."""
     text = os.environ.get(name)
     if not text:
         return default
@@ -16,8 +18,8 @@ def environment_number(name: str, default: int, least: int = 1) -> int:
         value = int(text)
     except ValueError:
         value = least - 1
-    if value < least:
-        raise SetupError(f"the environment variable {name} must be a whole number of at least {least}, not {text!r}")
+    if not least <= value <= MOST:
+        raise SetupError(f"the environment variable {name} must be a whole number from {least} to {MOST}, not {text!r}")
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
 from typing import Any
 
-from fastfront.cli.values import decimal, histogram_buckets, json_object, model_length, names, seconds, whole
+from fastfront.cli.values import decimal, filled, histogram_buckets, json_object, model_length, names, seconds, whole
 
 _PORT = whole(0, 65535)
 
@@ -40,7 +40,7 @@ def _server(parser: ArgumentParser) -> None:
           nargs="+", metavar="NAME")  # fmt: skip
     _flag(group, "root-path", "path prefix a proxy puts before the routes", default="", metavar="PATH")
     _flag(group, "api-key", "keys of which one must be sent as a bearer token; may be given again ($VLLM_API_KEY)",
-          nargs="+", action="extend", metavar="KEY")  # fmt: skip
+          type=filled, nargs="+", action="extend", metavar="KEY")  # fmt: skip
     _flag(group, "allowed-origins", "origins of browsers that may call (none)", type=names, default=[], metavar="JSON")
     _flag(group, "allowed-methods", "methods they may use (all)", type=names, default=["*"], metavar="JSON")
     _flag(group, "allowed-headers", "headers they may send (all)", type=names, default=["*"], metavar="JSON")

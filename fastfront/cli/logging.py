@@ -55,7 +55,7 @@ def _config(path: str | None) -> dict[str, Any] | None:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise SetupError(f"logging configuration {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SetupError(f"logging configuration {path}: not JSON: {error}") from error
     if not isinstance(content, dict):
         raise SetupError(f"logging configuration {path}: not a JSON object")

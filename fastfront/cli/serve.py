@@ -14,7 +14,7 @@ from fastfront.cli.known import UnsupportedFlagError, sift
 from fastfront.cli.layout import conflict, local_engines, rpc_port
 from fastfront.cli.logging import log_options
 from fastfront.cli.model import resolve_model
-from fastfront.cli.words import config_words, given_flags, joined_dots, with_dashes
+from fastfront.cli.words import config_words, given_flags, joined_dots, unreadable, with_dashes
 from fastfront.config import (
     AnswerOptions,
     EngineKind,
@@ -27,6 +27,7 @@ from fastfront.config import (
     default_workers,
 )
 from fastfront.engine_client.layout import describe
+from fastfront.errors import SetupError
 from fastfront.render.lookup import read_chat_template
 
 
@@ -39,6 +40,7 @@ def parse(words: Sequence[str], parser: ArgumentParser) -> Namespace:
     """What the words say, and the flags of the file that --config names. Exits with status 2. Raises SetupError."""
     declared = parser._option_string_actions
     many = {name for name, action in declared.items() if action.nargs == "+"}
+    _check_text(words, parser)
     words, engine_words = _divided(words)
     more: Sequence[str] = ()
     try:
@@ -48,6 +50,7 @@ def parse(words: Sequence[str], parser: ArgumentParser) -> Namespace:
             more = config_words(args.config, given_flags(own), many, bool(args.model or args.model_flag))
             more, further = sift(more, declared)
             remarks += further
+            _check_text(more, parser)
             args = parser.parse_args([*own, *more])
     except UnsupportedFlagError as error:
         parser.error(str(error))
@@ -61,6 +64,12 @@ def parse(words: Sequence[str], parser: ArgumentParser) -> Namespace:
     if problem is not None:
         parser.error(problem)
     return args
+
+
+def _check_text(words: Sequence[str], parser: ArgumentParser) -> None:
+    word = unreadable(words)
+    if word is not None:
+        parser.error(f"{word!r} is not text in UTF-8")
 
 
 def _divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -104,7 +113,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         host=args.host,
         port=args.port,
         uds=args.uds,
-        root_path=args.root_path.rstrip("/"),
+        root_path=_root_path(args.root_path),
         api_keys=tuple(args.api_key or _environment_keys()),
         allowed_origins=tuple(args.allowed_origins),
         allowed_methods=tuple(args.allowed_methods),
@@ -243,8 +252,15 @@ def _split(text: str, parser: ArgumentParser) -> list[str]:
         parser.error(f"argument --engine-args: {error}")
 
 
+def _root_path(text: str) -> str:
+    path = text.strip("/")
+    return "/" + path if path else ""
+
+
 def _environment_keys() -> list[str]:
     key = os.environ.get("VLLM_API_KEY")
+    if key and unreadable([key]) is not None:
+        raise SetupError("the environment variable VLLM_API_KEY is not text in UTF-8")
     return [key] if key else []
 
 

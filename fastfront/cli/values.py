@@ -27,6 +27,13 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
     return parse
 
 
+def filled(text: str) -> str:
+    """Anything but nothing: an empty key, from a variable that is not set, would let everybody in."""
+    if not text.strip():
+        raise ArgumentTypeError("it is empty")
+    return text
+
+
 def seconds(text: str) -> float:
     """A time that is not negative; `0` and `2.5` and `2.5s`."""
     return decimal(0.0)(text.removesuffix("s"))
@@ -54,7 +61,7 @@ def model_length(text: str) -> int | None:
     unit = _UNITS.get(text[-1:], 0)
     try:
         value = int(float(text[:-1]) * unit) if unit else int(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ArgumentTypeError(f"{text!r} is not a number of tokens such as 4096, 8k or auto") from None
     if value < 1:
         raise ArgumentTypeError(f"{value} is not at least 1")
@@ -65,7 +72,7 @@ def json_object(text: str) -> dict[str, object]:
     """A JSON object."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArgumentTypeError(f"not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ArgumentTypeError("not a JSON object")
@@ -90,7 +97,7 @@ def names(text: str) -> list[str]:
     if text.startswith("["):
         try:
             value = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ArgumentTypeError(f"not JSON: {error}") from None
         if not all(isinstance(item, str) for item in value):
             raise ArgumentTypeError("not a list of strings")

@@ -71,6 +71,15 @@ def config_words(path: str, given: Collection[str], many: Collection[str], has_m
     return words
 
 
+def unreadable(words: Sequence[str]) -> str | None:
+    """The first word that is no text: not UTF-8, or with a NUL (a YAML file can have both). None if all are."""
+    return next((word for word in words if not word.isprintable() and ("\0" in word or _broken(word))), None)
+
+
+def _broken(word: str) -> bool:
+    return any("\ud800" <= letter <= "\udfff" for letter in word)
+
+
 def given_flags(words: Sequence[str]) -> set[str]:
     """The long flags among words, without their values; a switch counts in both its spellings."""
     flags = {word.partition("=")[0].partition(".")[0] for word in words if word.startswith("--")}
@@ -96,7 +105,7 @@ def _read(path: str) -> Mapping[Any, Any]:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise SetupError(f"--config {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SetupError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
     if content is None:
         return {}

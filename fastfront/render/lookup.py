@@ -22,7 +22,8 @@ def find_chat_templates(folder: Path, tokenizer_config: Mapping[str, Any]) -> di
     elif isinstance(stored, dict):
         found.update({str(name): text for name, text in stored.items() if isinstance(text, str)})
     elif isinstance(stored, list):
-        found.update({item["name"]: item["template"] for item in stored if isinstance(item, dict)})
+        pairs = [(item.get("name"), item.get("template")) for item in stored if isinstance(item, dict)]
+        found.update({name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)})
     try:
         if (path := folder / "chat_template.json").is_file():
             text = json.loads(path.read_text(encoding="utf-8")).get("chat_template")
@@ -32,7 +33,7 @@ def find_chat_templates(folder: Path, tokenizer_config: Mapping[str, Any]) -> di
             found["default"] = path.read_text(encoding="utf-8")
         for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
             found[path.stem] = path.read_text(encoding="utf-8")
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise SetupError(f"cannot read the chat template {path}: {error}") from error
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +39,7 @@ def read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SetupError(f"cannot read {path}: {error}") from error
     if not isinstance(data, dict):
         raise SetupError(f"cannot read {path}: not a JSON object")
@@ -46,15 +47,18 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def load_model_info(folder: Path) -> ModelInfo:
-    """Read the folder's files; a folder without config.json gives an empty ModelInfo."""
+    """Read the folder's files; without config.json it is an empty ModelInfo. Raises SetupError naming the file at fault."""
     config = read_json(folder / "config.json")
     generation = read_json(folder / "generation_config.json")
     text = config.get("text_config")
     text = {**config, **text} if isinstance(text, dict) else config
+    vocab_size = text.get("vocab_size") or 0
+    if not isinstance(vocab_size, int) or vocab_size < 0:
+        raise SetupError(f"{folder / 'config.json'}: vocab_size is {vocab_size!r}, not a number of tokens")
     return ModelInfo(
         model_type=str(config.get("model_type", "")),
         max_model_len=_max_model_len(text),
-        vocab_size=int(text.get("vocab_size") or 0),
+        vocab_size=vocab_size,
         eos_token_ids=_ids(generation.get("eos_token_id", text.get("eos_token_id"))),
         generation_defaults=generation,
     )
@@ -75,8 +79,9 @@ def _max_model_len(config: Mapping[str, Any]) -> int:
     if isinstance(rope, dict):
         kind = rope.get("rope_type", rope.get("type"))
         factor = rope.get("factor")
-        if kind not in _COUNTED_ROPE and isinstance(factor, (int, float)) and factor >= 1:
-            if kind == "yarn":
-                length = int(rope.get("original_max_position_embeddings", length))
+        if kind not in _COUNTED_ROPE and isinstance(factor, (int, float)) and 1 <= factor < math.inf:
+            original = rope.get("original_max_position_embeddings")
+            if kind == "yarn" and isinstance(original, int):
+                length = original
             length = int(length * factor)
     return length

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from fastfront.config import ServeConfig
+from fastfront.errors import SetupError
 from fastfront.server.exchange import Request
 from fastfront.server.granian import GranianServer
 from fastfront.server.http import HttpServer
 
 OPEN_FILES = 65_535
+OWN_FILES = 24  # without lanes and engines
 SPARE_FILES = 64  # for the engines' sockets, files that are read, and so on
 log = logging.getLogger("fastfront")
 WebServer = HttpServer | GranianServer
@@ -59,10 +61,18 @@ def connection_limit(wanted: int) -> int:
     return min(wanted, possible)
 
 
-def raise_open_files() -> None:
-    """One descriptor per connection: takes what the system allows."""
+def raise_open_files(lanes: int, engines: int) -> None:
+    """One descriptor per connection: takes what the system allows.
+
+    Raises SetupError if that is not enough for what so many lanes and engines need without any client.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, max(OPEN_FILES, soft))
     if soft < wanted:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    needed = OWN_FILES + lanes * (8 + 2 * engines) + 4 * engines
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if allowed < needed:
+        what = f"{lanes} lanes and {engines} engines"
+        raise SetupError(f"{needed} open files are needed for {what}, {allowed} are allowed (ulimit -n)")

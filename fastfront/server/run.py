@@ -41,6 +41,7 @@ from fastfront.openai.failures import failure_event
 from fastfront.openai.reasoning.engine_flags import engine_flags
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.openai.tools.registry import REASONING_PARSERS
+from fastfront.render.tokenizer import TextTokenizer
 from fastfront.server.access import AccessLog
 from fastfront.server.app import App
 from fastfront.server.bell import Bell
@@ -67,6 +68,7 @@ from fastfront.streams.dispatcher import Dispatcher
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 DRAIN_POLL_S = 0.02
 SEND_TIMEOUT_S = 1.0
+SOCKETS_PER_LANE, SPARE_SOCKETS = 8, 64
 log = logging.getLogger("fastfront")
 
 
@@ -111,16 +113,17 @@ class Server:
 
     def _serve(self) -> int:
         config = self._config
-        raise_open_files()
+        raise_open_files(config.lanes, config.data_parallel_size)
         if config.ssl_certfile is not None and config.ssl_keyfile is not None:
             if config.uds is not None:
                 raise SetupError("--uds and --ssl-certfile do not go together: TLS is for connections from other machines")
             check_certificate(config.ssl_certfile, config.ssl_keyfile)
         try:
             sock = bind_socket(config.host, config.port, config.uds)
-        except OSError as error:
+        except (OSError, TypeError, ValueError) as error:  # a host that cannot be encoded is one of the latter
+            reason = getattr(error, "strerror", None) or error
             raise SetupError(
-                f"cannot listen on {config.uds or f'{config.host}:{config.port}'}: {error.strerror} (--host, --port, --uds)"
+                f"cannot listen on {config.uds or f'{config.host}:{config.port}'}: {reason} (--host, --port, --uds)"
             ) from error
         try:
             server = self._start(sock)
@@ -136,6 +139,7 @@ class Server:
         where = describe_socket(sock)
         setproctitle.setproctitle(f"fastfront serve {config.served_model_name[0]} {where}")
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        context.set(zmq.MAX_SOCKETS, SPARE_SOCKETS + SOCKETS_PER_LANE * config.lanes)
         local = config.data_parallel_size_local > 0
         addresses = (
             local_addresses(config.lanes)
@@ -157,7 +161,7 @@ class Server:
             self._supervisor.start()
         else:
             log.info("waiting for %d engine(s) at %s", config.data_parallel_size, handshake_address)
-        vocabulary = Vocabulary.from_tokenizer(serving.tokenizer.raw)
+        vocabulary = vocabulary_of(serving.tokenizer)
         engines = self._join(handshake_socket, sockets)
         self._rejoin = Rejoin(
             sockets, config.data_parallel_size,
@@ -384,6 +388,13 @@ class Server:
         deadline = time.monotonic() + timeout_s
         while self._live() and time.monotonic() < deadline and self._signals <= signals:
             time.sleep(DRAIN_POLL_S)
+
+
+def vocabulary_of(tokenizer: TextTokenizer) -> Vocabulary:
+    try:
+        return Vocabulary.from_tokenizer(tokenizer.raw)
+    except ValueError as error:
+        raise SetupError(f"{tokenizer.path}: {error}") from error
 
 
 def cors_of(config: ServeConfig) -> Cors | None:

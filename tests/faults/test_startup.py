@@ -91,6 +91,8 @@ def test_a_port_in_use(start: StartServer) -> None:
         (("--max-model-len", "99999999"), ("--max-model-len",)),
         (("--tokenizer", "/no/such/folder"), ("/no/such/folder",)),
         (("--chat-template", "/no/such/file.jinja"), ("/no/such/file.jinja",)),
+        (("--host", "\u00e9" * 70), ("cannot listen", "--host")),
+        (("--uds", "/tmp/" + "x" * 200), ("cannot listen", "too long", "--uds")),
     ],
 )  # fmt: skip
 def test_flags_that_cannot_be_followed(start: StartServer, flags: tuple[str, ...], words: tuple[str, ...]) -> None:

@@ -110,6 +110,26 @@ def test_the_environment_gives_what_flags_do_not(tiny_folder: Path, monkeypatch:
         config_from(str(tiny_folder))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("VLLM_LOG_STATS_INTERVAL", "99999999999"),  # more than a thread can wait
+        ("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "-1"),
+        ("VLLM_MAX_N_SEQUENCES", "9" * 5000),
+        ("VLLM_API_KEY", "a\udcff"),
+    ],
+)
+def test_variables_that_cannot_be_used(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SetupError, match=name):
+        config_from(str(tiny_folder))
+
+
+@pytest.mark.parametrize(("given", "path"), [("", ""), ("/", ""), ("/a/b/", "/a/b"), ("a", "/a")])
+def test_the_path_prefix_begins_with_a_slash(tiny_folder: Path, given: str, path: str) -> None:
+    assert config_from(str(tiny_folder), "--root-path", given).root_path == path
+
+
 BAD: list[tuple[list[str], str]] = [
     ([], "MODEL"),
     (["MODEL", "--model", "other"], "--model"),
@@ -132,6 +152,14 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--ssl-keyfile", "k"], "--ssl-certfile"),
     (["MODEL", "--data-parallel-size-local", "2"], "--data-parallel-size-local"),
     (["MODEL", "--engine-args", "'"], "--engine-args"),
+    (["MODEL", "--api-key", ""], "--api-key"),
+    (["MODEL", "--api-key", "good", " "], "--api-key"),
+    (["MODEL", "--max-model-len", "1e400k"], "--max-model-len"),
+    (["MODEL", "--default-chat-template-kwargs", "[" * 100_000], "--default-chat-template-kwargs"),
+    (["MODEL", "--allowed-origins", "[" * 100_000], "--allowed-origins"),
+    (["MODEL", "--served-model-name", "a\udcff"], "'a\\udcff' is not text"),
+    (["a\udcff"], "'a\\udcff' is not text"),
+    (["MODEL", "--", "a\udcff"], "'a\\udcff' is not text"),
     (["MODEL", "--no-such-flag"], "--no-such-flag"),
     (["MODEL", "--fingerprint-mode", "custom"], "--fingerprint-value"),
     (["MODEL", "--fingerprint-value", "x"], "--fingerprint-mode"),

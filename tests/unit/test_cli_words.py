@@ -194,7 +194,8 @@ def test_the_command_line_comes_before_the_file(yaml_file: str, tiny_folder: Pat
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [("[1, 2]", "not a map"), ("a: [", "not YAML"), ("a: !!python/object:os.system x", "not YAML")]
+    ("content", "words"), [("[1, 2]", "not a map"), ("a: [", "not YAML"), ("a: !!python/object:os.system x", "not YAML"),
+     ("a: " + "9" * 5000, "not YAML"), ("a: " + "[" * 1200, "not YAML")],
 )
 def test_what_is_no_configuration(tmp_path: Path, content: str, words: str) -> None:
     path = tmp_path / "bad.yaml"
@@ -203,6 +204,16 @@ def test_what_is_no_configuration(tmp_path: Path, content: str, words: str) -> N
         config_words(str(path), (), (), False)
     with pytest.raises(SetupError, match="No such file"):
         config_words(str(tmp_path / "missing.yaml"), (), (), False)
+
+
+@pytest.mark.parametrize("value", ['"a\\0b"', '"\\ud800"'])
+def test_values_that_are_no_text(tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str], value: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(f"host: {value}")
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", str(tiny_folder), "--config", str(path)])
+    assert caught.value.code == 2
+    assert "--host=" in capsys.readouterr().err
 
 
 def test_an_empty_file_gives_nothing(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ from tests.unit.support import config_of, make_folder, write
         ({"max_position_embeddings": 131072, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 131072),
         ({"max_position_embeddings": 40960, "rope_scaling":
           {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}, 131072),
+        ({"max_position_embeddings": 4096, "rope_scaling":
+          {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": "x"}}, 8192),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": float("inf")}}, 4096),
         ({"max_position_embeddings": 8192, "rope_parameters": {"rope_type": "default", "rope_theta": 1e5}}, 8192),
         ({"text_config": {"max_position_embeddings": 512}}, 512),
         ({}, 0),
@@ -43,7 +46,7 @@ def test_end_tokens_come_from_the_generation_configuration_first(tmp_path: Path)
     assert info.generation_defaults["temperature"] == 0.5
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", "5"])
+@pytest.mark.parametrize("content", ["", "[]", "{", "5", "[" * 200_000, '{"vocab_size": "x"}', '{"vocab_size": -1}'])
 def test_broken_files_are_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(SetupError, match=r"config\.json"):

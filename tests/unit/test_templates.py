@@ -175,6 +175,8 @@ def test_files_come_before_the_tokenizer_configuration(tmp_path: Path) -> None:
 def test_several_templates_in_the_tokenizer_configuration(tmp_path: Path) -> None:
     listed = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
     assert find_chat_templates(tmp_path, {"chat_template": listed}) == {"default": "a", "tool_use": "b"}
+    broken: list[Any] = [5, {}, {"name": 5, "template": "a"}, {"name": "b", "template": 6}]
+    assert find_chat_templates(tmp_path, {"chat_template": broken}) == {}
     assert find_chat_templates(tmp_path, {"chat_template": {"default": "c"}}) == {"default": "c"}
 
 

@@ -100,7 +100,7 @@ def test_a_collector_that_is_not_there_holds_up_nobody(caplog: pytest.LogCapture
     assert "could not be sent" in caplog.text
 
 
-@pytest.mark.parametrize("endpoint", ["grpc://localhost:4317", "localhost:4318", "http://", ""])
+@pytest.mark.parametrize("endpoint", ["grpc://localhost:4317", "localhost:4318", "http://", "", "http://a:99999", "http://["])
 def test_other_endpoints_are_refused(endpoint: str) -> None:
     with pytest.raises(SetupError, match="--otlp-traces-endpoint"):
         Exporter(endpoint, "s", {})

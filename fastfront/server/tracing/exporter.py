@@ -27,11 +27,14 @@ class Exporter:
 
     def __init__(self, endpoint: str, service: str, headers: dict[str, str]) -> None:
         """Raises SetupError for an endpoint that is not http(s)://HOST[:PORT][/PATH]."""
-        url = urllib.parse.urlsplit(endpoint)
+        try:
+            url = urllib.parse.urlsplit(endpoint)
+            self._address = url.hostname or "", url.port
+        except ValueError as error:
+            raise SetupError(f"--otlp-traces-endpoint {endpoint}: {error}") from error
         if url.scheme not in ("http", "https") or not url.hostname:
             raise SetupError(f"--otlp-traces-endpoint {endpoint}: give the collector's HTTP address, such as http://localhost:4318")
         self._connect = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        self._address = url.hostname, url.port
         self._path = url.path if url.path not in ("", "/") else "/v1/traces"
         self._headers = {"content-type": "application/json", **headers}
         self._service = service
@@ -87,7 +90,7 @@ class Exporter:
             answer.read()
             if answer.status >= 300:
                 self._complain(len(batch), f"status {answer.status}")
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a header that cannot be sent
             self._complain(len(batch), str(error) or type(error).__name__)
         finally:
             connection.close()
