@@ -141,7 +141,7 @@ def put_thinking_budget(body: Body, serving: Serving, sampling: dict[str, object
     budget = body.get("thinking_token_budget")
     if budget is None or budget == -1:
         return
-    if serving.parsers.reasoning is None:
+    if serving.parsers.reasoning is None or not serving.bounds_thinking:
         raise ApiError(
             "thinking_token_budget is set but reasoning_config is not configured. Please set --reasoning-parser to use "
             "thinking_token_budget."

@@ -13,7 +13,7 @@ from fastfront.config import AnswerOptions, Limits, ServeConfig, StructuredOptio
 from fastfront.errors import SetupError
 from fastfront.metrics.tool_calls import ToolCallCounts
 from fastfront.openai.fingerprint import fingerprint
-from fastfront.openai.reasoning.engine_flags import bounds_reasoning
+from fastfront.openai.reasoning.engine_flags import bounds_reasoning, told_markers
 from fastfront.openai.sampling import SamplingDefaults, StopTokens, sampling_defaults
 from fastfront.openai.tools.choice import Parsers
 from fastfront.openai.tools.setup import build_parsers
@@ -114,7 +114,7 @@ def build_serving(config: ServeConfig) -> Serving:
         hides_unused_tools=config.parsers.hides_unused_tools,
         tool_calls=ToolCallCounts(config.served_model_name[0], parsers.tools is not None),
         special_ids=tokenizer.special_ids(),
-        bounds_thinking=config.engine != "native" or bounds_reasoning(parsers.reasoning),
+        bounds_thinking=bounds_reasoning(parsers.reasoning) or (config.engine != "native" and told_markers(config.parsers)),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fastfront.config import Limits
+from fastfront.config import Limits, ParserOptions
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.openai.tools.choice import Parsers
 from fastfront.openai.tools.registry import REASONING_PARSERS
@@ -406,7 +406,15 @@ def test_parallel_requests_do_not_disturb_each_other(serving: Serving) -> None:
 
 
 def test_a_budget_of_reasoning_goes_to_the_engine(serving: Serving) -> None:
-    thinking = dataclasses.replace(serving, parsers=Parsers(reasoning=REASONING_PARSERS["qwen3"]))
+    thinking = dataclasses.replace(serving, parsers=Parsers(reasoning=REASONING_PARSERS["qwen3"]), bounds_thinking=True)
     assert chat(thinking, {"thinking_token_budget": 5}).sampling["thinking_token_budget"] == 5
     assert chat(thinking, {"thinking_token_budget": 0}).sampling["thinking_token_budget"] == 0
     assert "thinking_token_budget" not in chat(thinking, {"thinking_token_budget": -1}).sampling
+
+
+def test_reasoning_that_no_marker_ends_has_no_budget(serving: Serving, tmp_path: Path) -> None:
+    for engine in ("native", "vllm"):
+        config = config_of(make_folder(tmp_path / engine), engine=engine, parsers=ParserOptions(reasoning="granite"))
+        assert not build_serving(config).bounds_thinking
+    unbounded = dataclasses.replace(serving, parsers=Parsers(reasoning=REASONING_PARSERS["granite"]), bounds_thinking=False)
+    assert "reasoning_config is not configured" in str(refusal(chat, unbounded, {"thinking_token_budget": 5}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from fastfront.config import ServeConfig
+from fastfront.config import ParserOptions, ServeConfig
 from fastfront.errors import SetupError
 from fastfront.openai.reasoning.base import ReasoningParser
 
@@ -37,6 +37,11 @@ def engine_flags(config: ServeConfig, parser: Parser | None, names: Mapping[str,
             raise SetupError(f"--reasoning-config: reasoning_end_str must end with {' or '.join(map(repr, parser.closes))}")
         flags += ["--reasoning-cut", options.reasoning_cut]
     return flags
+
+
+def told_markers(options: ParserOptions) -> bool:
+    """Whether vLLM's engines are told how reasoning begins and ends, whatever the parser."""
+    return bool(options.reasoning_start and options.reasoning_cut)
 
 
 def bounds_reasoning(parser: type[ReasoningParser] | None) -> bool:

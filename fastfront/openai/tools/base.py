@@ -39,7 +39,7 @@ class ToolParser(TextMachine, ABC):
 
     `parse` reads a complete answer and may be stricter than the pieces of a stream can be: what turns out to be no call
     stays text. An instance made with `whole` is fed such an answer. `after_reasoning` says that a reasoning parser reads
-    before it.
+    before it, `hidden` that its calls are not shown: then all text around them is content.
     """
 
     keeps_special_tokens: ClassVar[Keeps] = "never"    # whether the markers are special tokens, which must not be skipped
@@ -49,7 +49,7 @@ class ToolParser(TextMachine, ABC):
     constrains_auto: ClassVar[bool] = False            # also calls that the model makes of itself are held to the tag
     answers_forced: ClassVar[bool] = False             # a forced call comes in this format, not as JSON
     hides_when_off: ClassVar[bool] = False             # calls that were not asked for are taken out of the text
-    drops_blank: ClassVar[bool] = False                # white space alone before a call is no content
+    drops_blank: ClassVar[bool] = False                # white space alone before a call, or first behind one, is no content
     strips_content: ClassVar[bool] = False             # in complete answers with calls
     raw_if_flawed: ClassVar[bool] = False              # a complete answer with an unfinished call is all text
     speaks_after_calls: ClassVar[bool] = False         # complete answers show text after calls too
@@ -63,6 +63,7 @@ class ToolParser(TextMachine, ABC):
         *,
         whole: bool = False,
         after_reasoning: bool = False,
+        hidden: bool = False,
     ) -> None:
         super().__init__(type(self)._text)
         self._tools: Tools = tools or {}
@@ -71,7 +72,7 @@ class ToolParser(TextMachine, ABC):
         self._after_reasoning = after_reasoning
         self._index = -1
         self._blank: list[str] = []
-        self._spoken = not self.drops_blank
+        self._spoken = hidden or not self.drops_blank
         self.flawed = False                            # some call is unfinished or is none
         self._prepare()
 
@@ -95,6 +96,9 @@ class ToolParser(TextMachine, ABC):
                 self._blank.append(text)
                 return
             text = "".join(self._blank) + text
+            if self._index >= 0:           # behind a call: all of it goes but a space that belongs to a word
+                rest = text.lstrip()
+                text = (" " if text[: -len(rest)].endswith(" ") else "") + rest
             self._blank.clear()
             self._spoken = True
         super()._say(text)

@@ -14,7 +14,7 @@ from fastfront.openai.reasoning.prompt import Start, start_of
 from fastfront.openai.tools.base import NewId, ToolParser, Tools, mistral_id, numbered_ids, random_id
 from fastfront.openai.tools.coerce import Properties
 from fastfront.openai.tools.constraints import named_schema, required_schema, structural_tag
-from fastfront.openai.tools.deltas import Message
+from fastfront.openai.tools.deltas import Message, joined
 from fastfront.openai.tools.forced import NamedParser, RequiredParser
 from fastfront.openai.tools.harmony import HarmonyParser
 from fastfront.openai.tools.message import MessageParser
@@ -150,7 +150,8 @@ class Plan:
         if reader is NamedParser:
             tools = NamedParser(self.name, self._tools(), self._new_id())
         elif reader is not None:
-            tools = reader(self._tools(), self._new_id(), after_reasoning=reasoning is not None and not start.off)
+            after = reasoning is not None and not start.off
+            tools = reader(self._tools(), self._new_id(), after_reasoning=after, hidden=self._keeps_text())
         return MessageParser(
             reasoning(*start) if reasoning else None,
             tools,
@@ -174,7 +175,11 @@ class Plan:
             message = parser.whole(content or "")
         elif reader is not None:
             after = reasoning is not None and not start.off
-            message = reader.parse(content or "", self._tools(), self._new_id(), cut=cut, after_reasoning=after)
+            if self._keeps_text():
+                hiding = reader(self._tools(), self._new_id(), after_reasoning=after, hidden=True)
+                message = joined([*hiding.feed(content or ""), *hiding.finish(cut)])
+            else:
+                message = reader.parse(content or "", self._tools(), self._new_id(), cut=cut, after_reasoning=after)
         if not message.calls and self.choice in ("required", "named") and (message.content or "").isspace():
             message = message._replace(content=None)
         calls = () if self._hides_calls() else message.calls[:1] if self.single else message.calls
@@ -212,9 +217,10 @@ class Plan:
         return mistral_id if kind == "mistral" else numbered_ids(self.earlier_calls) if kind == "numbered" else random_id
 
     def _dropped(self, start: Start) -> re.Pattern[str] | None:
-        """What is no text. A reasoning parser that has nothing to read keeps all."""
+        """What is no text. Where reasoning has ended a tool parser that always looks says so; without one all is kept."""
         tools = self.parsers.tools
-        reads = start.inside is not False or (tools is not None and tools.keeps_special_tokens == "always")
+        looks = tools is not None and (tools.hides_when_off or tools.keeps_special_tokens == "always")
+        reads = start.inside is not False or looks
         return self.parsers.dropped if reads else None
 
     def _reasoning(self) -> type[ReasoningParser] | None:
@@ -236,6 +242,10 @@ class Plan:
 
     def _hides_calls(self) -> bool:
         return self.choice == "none"
+
+    def _keeps_text(self) -> bool:
+        """Whether calls are taken out of the text and the rest is left as it is: tools are there, and must not be called."""
+        return self.choice == "none" and bool(self.functions)
 
     def _hides_reasoning(self) -> bool:
         return self.hides_reasoning or self.parsers.reasoning is None

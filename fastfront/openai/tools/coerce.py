@@ -101,6 +101,12 @@ def _json(text: str) -> Any:
     return value
 
 
+def unquoted(arguments: str) -> str:
+    """Arguments that a model wrote as a JSON string of their JSON, without the string around them. Raises ValueError."""
+    arguments = arguments.strip()
+    return str(json.loads(arguments)) if arguments.startswith('"') else arguments
+
+
 def corrected(arguments: str, properties: Properties | None) -> str:
     """A JSON object of arguments with its values brought to the types of the schema; as it is where nothing changes."""
     if not properties:

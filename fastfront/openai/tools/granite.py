@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastfront.openai.tools.call_array import CallArrayParser
+from fastfront.openai.tools.coerce import Properties, corrected, unquoted
 from fastfront.openai.tools.json_value import skip_blank
 from fastfront.openai.tools.tags import Tags
 
@@ -31,6 +32,7 @@ class GraniteParser(CallArrayParser):
 
     def _before(self, text: str, at: int, last: bool) -> int:
         begin = skip_blank(text, at)
+        self._marker += text[at:begin]
         if begin == len(text):
             return begin
         if text[begin] != "[":
@@ -47,3 +49,7 @@ class GraniteParser(CallArrayParser):
         if self._state is GraniteParser._before:
             self._say(self._marker)
         super()._end(cut)
+
+    @classmethod
+    def _tidied(cls, arguments: str, properties: Properties | None) -> str:
+        return corrected(unquoted(arguments), properties)

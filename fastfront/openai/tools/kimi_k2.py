@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties, corrected
 from fastfront.openai.tools.tags import Tags
 
 _SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 _CALL, _ARGUMENTS, _CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+_ID = re.compile(r".+:\d+")
 _TEXT = Tags(_SECTION)
 _TEXT_AFTER_REASONING = Tags(_SECTION, "</think>")
 _CALLS = Tags(_CALL)
@@ -55,11 +58,11 @@ class KimiK2Parser(ToolParser):
             return then
         head = "".join(self._head).strip()
         self._head.clear()
-        name, _, number = head.partition(":")
-        name = name.removeprefix("functions.")
+        found = _ID.match(head)
+        name = head.partition(":")[0].removeprefix("functions.")
         self._state = KimiK2Parser._section
         if tag == _ARGUMENTS and name:
-            self._call(name, head if number.isdecimal() else None)
+            self._call(name, found[0] if found else None)
             self._argued = False
             self._state = KimiK2Parser._json
         return then

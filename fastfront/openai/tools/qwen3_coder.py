@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from fastfront.openai.tools.arguments import TypedArguments
+import json
+
+from fastfront.openai.tools.arguments import TypedArguments, dumped
 from fastfront.openai.tools.base import ToolParser
+from fastfront.openai.tools.coerce import Properties
 from fastfront.openai.tools.tags import Tags
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
@@ -122,6 +125,10 @@ class Qwen3CoderParser(ToolParser):
     def _end(self, cut: bool) -> None:
         if self._state in (Qwen3CoderParser._body, Qwen3CoderParser._key, Qwen3CoderParser._value):
             self.flawed = True
-            if not cut and (self._whole or self._arguments.is_empty):
+            if not cut and (self._whole or not self._arguments.is_open):
                 self._write(self._arguments.close(abandon=True))
         super()._end(cut)
+
+    @classmethod
+    def _tidied(cls, arguments: str, properties: Properties | None) -> str:
+        return dumped(json.loads(arguments))       # of an argument given twice the last one
