@@ -11,6 +11,7 @@ from fastfront._speedups.json_escape cimport json_escape
 from fastfront._speedups.logprobs cimport completion_free, context_add
 from fastfront._speedups.msgpack cimport mpw_array, mpw_bool, mpw_float, mpw_int, mpw_map, mpw_nil, mpw_object, mpw_str
 from fastfront._speedups.output cimport FINISH_NONE
+from fastfront._speedups.prepared cimport PreparedCall, PreparedPrompt
 from fastfront._speedups.stop_matcher cimport stops_free, stops_new, stops_state_free, stops_state_init
 from fastfront._speedups.vocabulary cimport Vocabulary
 
@@ -76,13 +77,15 @@ cdef void call_release(CallC *c) noexcept:
     buf_free(&c.echo_content)
 
 
-cdef int pack_add(Buf *b, object prepared, object prompt, list ids, uint32_t child, double arrival, uint32_t client_index) except -1:
+cdef int pack_add(
+    Buf *b, PreparedCall prepared, PreparedPrompt prompt, uint32_t child, double arrival, uint32_t client_index
+) except -1:
     """Fields 1..21 of EngineCoreRequest; the request id (field 0) is written when the stream has its slot."""
     cdef dict sampling = prepared.sampling
     cdef object seed = prepared.seed
     cdef int64_t token
-    cdef Py_ssize_t n = len(ids)
-    check(mpw_array(b, <uint32_t>n))
+    cdef list ids = prompt.token_ids
+    check(mpw_array(b, <uint32_t>len(ids)))
     for token in ids:
         check(mpw_int(b, token))
     check(mpw_nil(b))                                                       # 2 mm_features
@@ -139,11 +142,12 @@ cdef class Call:
         memset(&self.c, 0, sizeof(CallC))
         self.c.owner = <void *>self
 
-    def __init__(self, object prepared, Vocabulary vocabulary, object protocol, list engines, int client_index, str fingerprint,
+    def __init__(self, PreparedCall prepared not None, Vocabulary vocabulary, object protocol, list engines, int client_index, str fingerprint,
                  double arrival_time, object on_end=None, list headers=None):
         cdef CallC *c = &self.c
-        cdef uint32_t n = prepared.n, i, j
+        cdef uint32_t n = <uint32_t>prepared.n, i, j
         cdef list prompts = prepared.prompts, ids
+        cdef PreparedPrompt prompt
         cdef Choice *ch
         cdef int64_t prime[PRIME_TOKENS]
         cdef Py_ssize_t k, start
@@ -221,7 +225,7 @@ cdef class Call:
                 put_str(&ch.echo, prompt.echo_text)
                 if c.return_ids or (c.stream and not c.chat and prompt.echo_text):
                     json_ids(&ch.prompt_ids, ids)
-                pack_add(&ch.add, prepared, prompt, ids, j, arrival_time, client_index)
+                pack_add(&ch.add, prepared, prompt, j, arrival_time, client_index)
         c.ready_at = monotonic()
 
     def __dealloc__(self):

@@ -6,6 +6,10 @@ from cpython.dict cimport PyDict_Size
 def plain_chat(list messages not None):
     """(roles, texts) of a chat whose messages all have a role out of system, user and assistant, a text as content or as one part
     of type text, and nothing else; roles by their first letters. None for any other."""
+    return read_plain_chat(messages)
+
+
+cdef tuple read_plain_chat(list messages):
     cdef list texts = [], parts
     cdef object message, content, role, part
     cdef str roles = ""
@@ -43,9 +47,6 @@ def plain_chat(list messages not None):
 cdef class Guards:
     """What texts must not be for a template's fixed text to hold: `inside`, `starts`, `ends` are texts that they must not have
     there; with `stripped` they must not have white space around them, with `filled` not be empty. Immutable."""
-    cdef readonly tuple inside, starts, ends
-    cdef readonly bint stripped, filled
-
     def __init__(self, tuple inside not None, tuple starts not None, tuple ends not None, bint stripped, bint filled):
         self.inside = inside
         self.starts = starts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Required
 
@@ -101,7 +100,7 @@ def prepare_batch(body: bytes, header: Header, serving: Serving) -> PreparedCall
     readings = [reading for _, reading in pairs]
     if readings[0] is not None or fields.get("return_token_ids"):
         return with_chat_sink(calls, readings, fields, serving, shows_prompt=False)
-    return dataclasses.replace(calls[0], prompts=[prompt for call in calls for prompt in call.prompts])
+    return calls[0].replace(prompts=[prompt for call in calls for prompt in call.prompts])
 
 
 def _chat(fields: Mapping[str, Any], messages: list[Any]) -> Mapping[str, Any]:

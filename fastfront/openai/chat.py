@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -62,6 +61,10 @@ def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
     """
     require_json(header)
     fields: Mapping[str, Any] = _READER.read(body)
+    if serving.quick_chats is not None and type(fields) is dict:
+        quick = serving.quick_chats.prepare(fields, header)
+        if quick is not None:
+            return quick
     if not fields.keys() <= _PLAIN or ("stream_options" in fields and not fields.get("stream")):
         check_chat(fields)
     return prepare_chat_fields(fields, header, serving)
@@ -88,8 +91,7 @@ def with_chat_sink(
 ) -> PreparedCall:
     """One call of the prompts of all, whose answers are read. `shows_prompt`: the answer may hold the (one) prompt's ids."""
     shows_ids = bool(fields.get("return_token_ids"))
-    call = dataclasses.replace(
-        calls[0],
+    call = calls[0].replace(
         prompts=[prompt for call in calls for prompt in call.prompts],
         return_token_ids=shows_ids or serving.parsers.reasoning is not None,
     )

@@ -5,19 +5,21 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fastfront._speedups.quick_chat import QuickChats
 from fastfront.config import AnswerOptions, Limits, ServeConfig, StructuredOptions
 from fastfront.errors import SetupError
 from fastfront.metrics.tool_calls import ToolCallCounts
 from fastfront.openai.fingerprint import fingerprint
 from fastfront.openai.reasoning.engine_flags import bounds_reasoning, told_markers
-from fastfront.openai.sampling import SamplingDefaults, StopTokens, sampling_defaults
+from fastfront.openai.sampling import NEUTRAL_DEFAULTS, SamplingDefaults, StopTokens, sampling_defaults
 from fastfront.openai.tools.choice import Parsers
 from fastfront.openai.tools.setup import build_parsers
 from fastfront.render.chat import ChatRenderer
+from fastfront.render.messages import BILLING_HEADER
 from fastfront.render.model_info import ModelInfo, load_model_info, read_json
 from fastfront.render.segments import SegmentEncoder
 from fastfront.render.tokenizer import TextTokenizer, load_tokenizer
@@ -59,6 +61,29 @@ class Serving:
     tool_calls: ToolCallCounts
     special_ids: frozenset[int]                 # of tokens that the tokenizer calls special
     bounds_thinking: bool                       # whether the engine can end reasoning at a number of tokens
+
+    quick_chats: QuickChats | None = field(init=False)  # None: every chat needs the long way
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quick_chats", self._quick_chats())
+
+    def _quick_chats(self) -> QuickChats | None:
+        tools, defaults, fill = self.parsers.tools, self.defaults, self.chat.fill()
+        longest, cap = defaults.max_new_tokens, defaults.max_tokens_cap
+        if fill is None or defaults != dataclasses.replace(NEUTRAL_DEFAULTS, max_new_tokens=longest, max_tokens_cap=cap):
+            return None
+        if self.parsers.reasoning is not None or (
+            tools is not None and (tools.hides_when_off or tools.keeps_special_tokens == "always")
+        ):
+            return None
+        return QuickChats(
+            fill=fill, encode=self.segments.encode, model=self.model, model_names=self.model_names,
+            any_model_name=self.any_model_name, max_model_len=self.max_model_len, max_token_id=self.max_prompt_token_id,
+            max_stop_strings=self.limits.max_stop_strings, stopping=self.stops.wire_map(False, None),
+            ignoring=self.stops.wire_map(True, None), role=self.response_role, billing_header=BILLING_HEADER,
+            force_usage=self.force_usage, prompt_details=self.answers.prompt_details, metrics=self.answers.metrics,
+            tokens_as_ids=self.answers.tokens_as_ids, max_new_tokens=longest, max_tokens_cap=cap,
+        )  # fmt: skip
 
     def with_engine_limits(self, max_model_len: int) -> Serving:
         """The same with the length an engine announced, if that is smaller than what was known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,12 @@ class ChatRenderer:
         if text is None or ("s" in roles and any(text.startswith(BILLING_HEADER) for text in texts)):
             return None
         return {"role": messages[-1]["role"], "content": texts[-1]}, text
+
+    def fill(self) -> Callable[[str, list[str], bool], str | None] | None:
+        """What makes the prompts of chats of nothing but texts (`Skeletons.fill`); None if the template has to be run for all."""
+        if self.default is None or self.default.skeletons is None or self._default_kwargs:
+            return None
+        return self.default.skeletons.fill
 
     def kwargs(self, template: ChatTemplate, own: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """The names the template gets besides the usual ones: the server's defaults under the request's own."""

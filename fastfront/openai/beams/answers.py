@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -117,7 +116,7 @@ class ChatBeams(Beams):
     def answer(self) -> bytes:
         get = self._fields.get
         best = self._best(self._searches[0])
-        call = self._call if self._call.stream else dataclasses.replace(self._call, n=len(best))
+        call = self._call if self._call.stream else self._call.replace(n=len(best))
         hides = get("include_reasoning") is False and self._reading is not None
         shows_ids = bool(get("return_token_ids"))
         sink = ChatSink(call, [self._reading], self._serving.fingerprint, shows_ids=shows_ids, hides_details=hides)

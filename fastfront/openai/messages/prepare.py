@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -56,7 +55,7 @@ def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCa
         prepared, reading = prepare_reading(chat, header, serving, "other")
     length = len(prepared.prompts[0].token_ids)
     sink = MessageSink(prepared.external_id, prepared.model, length, prepared.stream, answer_of(reading))
-    return dataclasses.replace(prepared, sink=sink, metrics=False)
+    return prepared.replace(sink=sink, metrics=False)
 
 
 def _check(fields: Mapping[str, Any], max_stop_strings: int) -> None:

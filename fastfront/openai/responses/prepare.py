@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,7 +74,7 @@ def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedC
     prompt = prepared.prompts[0] if raw else None
     sink = ResponseSink(frame, prepared.stream, answer_of(reading), wants_logprobs(fields), counter, prompt)
     ids = raw or counter is not None
-    return dataclasses.replace(prepared, sink=sink, return_token_ids=ids, prompt_details=True, metrics=False)
+    return prepared.replace(sink=sink, return_token_ids=ids, prompt_details=True, metrics=False)
 
 
 def unknown_response(response_id: str, param: str = "response_id") -> ApiError:
