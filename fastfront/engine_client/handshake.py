@@ -131,15 +131,16 @@ def parse_ready(index: int, payload: bytes) -> EngineInfo:
     )
 
 
-def read_greeting(frames: list[bytes], engines: int) -> Greeting:
-    """A message of the handshake socket, as it came. Raises EngineError if it is none of one of `engines` engines."""
+def read_greeting(frames: list[bytes], engines: int) -> Greeting | None:
+    """A message of the handshake socket, as it came; None if no engine wrote it: random bytes can make up a whole message of the
+    transport's first version. Raises EngineError if it is none of one of `engines` engines."""
     if len(frames) != 2 or len(frames[0]) != 2:
-        raise EngineError("something that is not an engine connected to the handshake address")
+        return None
     index = int.from_bytes(frames[0], "little")
     try:
         message = unpackb(frames[1])
-    except DecodeError as error:
-        raise EngineError(f"engine {index}: handshake message is not msgpack: {error}") from error
+    except DecodeError:
+        return None
     if not isinstance(message, dict) or message.get("status") not in ("HELLO", "READY"):
         raise EngineError(f"engine {index}: unknown handshake message {message!r:.200}")
     if index >= engines:
@@ -194,12 +195,15 @@ class Handshake:
             for index, lane in enumerate(self._lanes):
                 lane.sockets.wait(0)
                 for frames in lane.sockets.take_inputs():
-                    self._take_payload(index, frames)
+                    self._take_payload(index, frames, report)
         return [self._payloads[index, 0] for index in range(self._engines)]
 
     def _greet(self, report: Callable[[str], None]) -> None:
         frames = self._socket.recv_multipart()
         found = read_greeting(frames, self._engines)
+        if found is None:
+            report("something that is not an engine connected to the handshake address")
+            return
         index = found.index
         if found.status == "READY":
             self._ready.add(index)
@@ -210,13 +214,18 @@ class Handshake:
             raise EngineError(f"engine {index} says it is {said}, but --data-parallel-size-local is {self._local}")
         if index in self._greeted:
             raise EngineError(f"engine {index} joined twice: two processes use the same rank")
+        try:
+            self._socket.send_multipart([frames[0], init_message(self._lanes)])
+        except zmq.ZMQError as error:  # gone again
+            report(f"engine {index} cannot be answered: {error.strerror}")
+            return
         self._greeted.add(index)
-        self._socket.send_multipart([frames[0], init_message(self._lanes)])
         report(f"engine {index} has joined and is loading")
 
-    def _take_payload(self, lane: int, frames: list[bytes]) -> None:
+    def _take_payload(self, lane: int, frames: list[bytes], report: Callable[[str], None]) -> None:
         if len(frames) != 2 or len(frames[0]) != 2:
-            raise EngineError("something that is not an engine connected to an input address")
+            report("something that is not an engine connected to an input address")
+            return
         index = int.from_bytes(frames[0], "little")
         if index >= self._engines:
             raise EngineError(f"engine {index} sent a ready payload, but --data-parallel-size is {self._engines}")

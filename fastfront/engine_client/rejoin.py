@@ -182,6 +182,8 @@ class Rejoin:
     def _greet(self, socket: zmq.Socket[bytes]) -> None:
         try:
             found = read_greeting(socket.recv_multipart(), self._engines)
+            if found is None:
+                raise EngineError("something that is not an engine connected to the handshake address")
             if found.local != (found.index < self._local):
                 where = "local" if found.local else "remote"
                 raise EngineError(f"engine {found.index} says that it is {where}, which that rank is not")

@@ -184,11 +184,13 @@ def test_an_engine_that_comes_late_does_no_harm(start: StartServer, tmp_path: Pa
 
 
 def test_garbage_at_the_handshake_port(start: StartServer, tmp_path: Path) -> None:
-    """Bytes that are not even the transport's protocol are dropped by it."""
+    """Bytes that are not the transport's protocol are dropped by it; or they are, as random bytes can be in its first version."""
+    messages = (b"\x03\0ab\x03\0cd", b"\x02\0a\x03\0cd", b"\x03\0\0\0\x03\0\xc1\xc1", b"\x03\0ab\x02\1c\x02\0d")
     with alone(start) as (server, port):
-        for garbage in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(100), b"\xff" + b"\0" * 8 + b"\x7f\x03"):
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(100), b"\xff" + b"\0" * 8 + b"\x7f\x03", *messages):
             with socket.create_connection(("127.0.0.1", port), 5) as peer:
                 peer.sendall(garbage)
+        wait_for(lambda: server.log().count("not an engine") >= len(messages), "garbage that was read", LIMIT_S)
         with engines(port, tmp_path, 0):
             server.wait_ready()
             assert server.completion(max_tokens=1).status_code == 200
