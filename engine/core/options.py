@@ -50,7 +50,10 @@ def parse(argv: list[str]) -> CoreOptions:
         "--tensor-parallel-size", "-tp", type=_positive, default=1, metavar="N", help="workers that share the model (1)"
     )
     ap.add_argument(
-        "--distributed-executor-backend", dest="executor", choices=("auto", "uni", "mp"), default="auto",
+        "--distributed-executor-backend",
+        dest="executor",
+        choices=("auto", "uni", "mp"),
+        default="auto",
         help="uni: the worker in this process; mp: a process for each (auto: mp if there are several)",
     )
     ap.add_argument("--seed", type=int, help="makes requests without a seed reproducible")
@@ -62,9 +65,7 @@ def parse(argv: list[str]) -> CoreOptions:
     ap.add_argument(
         "--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=True, help="share the KV of equal prefixes"
     )
-    ap.add_argument(
-        "--scheduling-policy", choices=("fcfs", "priority"), default="fcfs", help="priority: lower values go first"
-    )
+    ap.add_argument("--scheduling-policy", choices=("fcfs", "priority"), default="fcfs", help="priority: lower values go first")
     ap.add_argument(
         "--async-scheduling", action=argparse.BooleanOptionalAction, default=True, help="plan a step while another is computed"
     )

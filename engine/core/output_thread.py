@@ -18,9 +18,7 @@ from engine.transport import FrontendLink
 class OutputThread(threading.Thread):
     """Owns the output sockets until it has been told to stop."""
 
-    def __init__(
-        self, link: FrontendLink, messages: queue.SimpleQueue[Output | Dead], report: Callable[[Leave], None]
-    ) -> None:
+    def __init__(self, link: FrontendLink, messages: queue.SimpleQueue[Output | Dead], report: Callable[[Leave], None]) -> None:
         """`report` gets a fatal Leave if this thread fails: nobody would be answered any more."""
         super().__init__(name="engine-output", daemon=True)
         self._link = link

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.kv_cache.hashing import PrefixHashes
@@ -107,7 +108,16 @@ def _check_params(params: SamplingParams, vocab: int) -> int:
             raise InvalidRequestError("logit_bias holds a NaN")
     for words in params.bad_words_token_ids or ():
         _check_ids("bad_words", words, vocab)
+    if params.repetition_detection is not None:
+        _check_repetition(params.repetition_detection)
     return params.max_tokens
+
+
+def _check_repetition(detection: Mapping[str, object]) -> None:
+    for name in ("max_pattern_size", "min_pattern_size", "min_count"):
+        value = detection.get(name)
+        if value is not None and (type(value) is not int or value < 0):
+            raise InvalidRequestError(f"repetition_detection.{name} must be an integer from 0 on, got {value!r}")
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from engine.protocol import SamplingParams
 
 PENDING = -1
@@ -21,6 +23,16 @@ class NewSequence:
     tokens: list[int]
     params: SamplingParams
     seed: int
+
+
+def for_workers(params: SamplingParams) -> SamplingParams:
+    """What workers need of a request's parameters.
+
+    Not the fields that hold whatever a client has put there, which may be nothing that can be sent to another process. That
+    there is a constraint stays.
+    """
+    constrained: dict[str, Any] | None = None if params.structured_outputs is None else {}
+    return msgspec.structs.replace(params, structured_outputs=constrained, extra_args=None, repetition_detection=None)
 
 
 @dataclass(slots=True)

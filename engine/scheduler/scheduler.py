@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from engine.executor.plan import PENDING, NewSequence, SequenceStep, StepPlan
+from engine.executor.plan import PENDING, NewSequence, SequenceStep, StepPlan, for_workers
 from engine.kv_cache.manager import KvCacheManager
 from engine.protocol import PrefixCacheStats
 from engine.scheduler.ranked import RankedRequests
@@ -272,7 +272,8 @@ class Scheduler:
     def _plan(self, plan: StepPlan, request: Request, count: int) -> Planned:
         if not request.known_to_worker:
             request.known_to_worker = True
-            plan.new.append(NewSequence(request.request_id, request.prompt, request.params, request.seed))
+            params = for_workers(request.params)
+            plan.new.append(NewSequence(request.request_id, request.prompt, params, request.seed))
         start, end = request.planned, request.planned + count
         tokens = request.tokens[start:end]
         if len(tokens) < count:

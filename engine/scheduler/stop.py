@@ -44,6 +44,8 @@ def repeats(tokens: list[int], detection: dict[str, Any]) -> bool:
     for size in range(max(1, smallest), largest + 1):
         if size * count > len(tokens):
             return False
+        if tokens[-1] != tokens[-1 - size]:
+            continue
         tail = tokens[-size * count :]
         if tail[size:] == tail[:-size]:
             return True

@@ -216,6 +216,8 @@ BAD: list[tuple[list[int] | None, dict[str, Any], dict[str, Any], str]] = [
     ([1], {"allowed_token_ids": []}, {}, "allowed_token_ids"),
     ([1], {"_bad_words_token_ids": [[VOCAB]]}, {}, "bad_words"),
     ([1], {"logprob_token_ids": [VOCAB]}, {}, "logprob_token_ids"),
+    ([1], {"repetition_detection": {"min_count": "x"}}, {}, "repetition_detection.min_count must be an integer"),
+    ([1], {"repetition_detection": {"max_pattern_size": -1}}, {}, "repetition_detection.max_pattern_size"),
     ([1], {"structured_outputs": {}}, {}, "exactly one kind of constraint must be given, got none"),
     ([1], {"structured_outputs": {"regex": "a", "choice": ["b"]}}, {}, "got regex, choice"),
     ([1], {"structured_outputs": {"regex": 5}}, {}, "must be a text"),
