@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from bench.report.figures import Figures, cores, cpu_per_token, of_machine, system_share, tokens_per_s
 from bench.report.markdown import shown, table
 
@@ -77,6 +79,19 @@ def threads_table(figures: Figures) -> str:
                     name = thread["name"] if thread["count"] == 1 else f"{thread['name']} ({thread['count']})"
                     rows.append([f"{scenario}: {point}", name, shown(thread["cpu_s"] / wall_s, 3), kernel, woken])
     return table(["load", "thread", "cores", "of it kernel", "waits per s"], rows) if rows else "-"
+
+
+def lanes_line(figures: Figures) -> str:
+    """What two lanes do in the time of one."""
+    lanes = figures.record.get("lanes")
+    if not lanes:
+        return ""
+    wall, cpu = (statistics.median(lanes[f"two_threads_speedup_{clock}"]) for clock in ("wall", "cpu"))
+    one = statistics.median(lanes["cpu_us_per_token"])
+    return (
+        f"The token path alone, without HTTP and engine ({lanes['streams']} streams): {one:.2f} us per token on one lane; two"
+        f" lanes do {wall:.2f} times as much as one by the clock, {cpu:.2f} times by CPU time per token."
+    )
 
 
 def pauses_line(figures: Figures) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from bench.record import Record
-from bench.report.costs import clients_table, options_table, pauses_line, shares_table, threads_table
+from bench.report.costs import clients_table, lanes_line, options_table, pauses_line, shares_table, threads_table
 from bench.report.figures import (
     Figures,
     Pick,
@@ -227,7 +227,8 @@ def whole(record: Record) -> str:
         if figures.points(scenario):
             parts += [f"## {title[0].upper()}{title[1:]}", *_section(figures, scenario)]
     parts += ["## Who used the machine", shares_table(figures), "## Threads of fastfront", threads_table(figures)]
-    parts += ["## Start-up and memory", starts_table(figures), pauses_line(figures), "## Versions", versions_table(record)]
+    parts += [lanes_line(figures), "## Start-up and memory", starts_table(figures), pauses_line(figures)]
+    parts += ["## Versions", versions_table(record)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

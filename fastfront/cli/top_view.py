@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fastfront.metrics.scrape import Span
+from fastfront.metrics.scrape import Bucket, Span
 
 BAR_WIDTH = 10
 WARN, BAD = 0.7, 0.9  # shares from which on a bar is yellow, and red
@@ -61,7 +62,7 @@ class View:
             ("intake", "fastfront:request_intake_seconds"),
             ("lag", "fastfront:output_lag_seconds"),
         ):
-            half, most = span.quantile(0.5, name), span.quantile(0.99, name)
+            half, most = span.bucket(0.5, name), span.bucket(0.99, name)
             pairs.append((title, f"{milliseconds(half)} p50 {milliseconds(most)} p99"))
         return self._line(*pairs)
 
@@ -72,8 +73,8 @@ class View:
             Column("busy", BAR_WIDTH + 7, lambda lane: self._bar(span.rate("fastfront:lane_busy_seconds_total", lane=lane))),
             Column("writes/s", 11, lambda lane: number(span.rate("fastfront:stream_writes_total", lane=lane))),
             Column("queue", 8, lambda lane: number(now.total("fastfront:lane_queue", lane=lane))),
-            Column("wait p99", 11, lambda lane: milliseconds(span.quantile(0.99, "fastfront:lane_wait_seconds", lane=lane))),
-            Column("lag p99", 11, lambda lane: milliseconds(span.quantile(0.99, "fastfront:output_lag_seconds", lane=lane))),
+            Column("wait p99", 11, lambda lane: milliseconds(span.bucket(0.99, "fastfront:lane_wait_seconds", lane=lane))),
+            Column("lag p99", 11, lambda lane: milliseconds(span.bucket(0.99, "fastfront:output_lag_seconds", lane=lane))),
             Column("overrun/s", 11, lambda lane: number(span.rate("fastfront:overrun_tokens_total", lane=lane))),
         ]
 
@@ -135,7 +136,10 @@ def percent(share: float) -> str:
     return f"{share:.0%}"
 
 
-def milliseconds(seconds: float | None) -> str:
-    if seconds is None:
+def milliseconds(found: Bucket | None) -> str:
+    """Where a histogram's lowest bucket is all that is known, its bound: it may be far from the middle."""
+    if found is None:
         return "-"
-    return f"{seconds * MS:.2f} ms" if seconds < 0.01 else f"{seconds * MS:,.0f} ms"
+    sign = "< " if found.low == 0.0 else "> " if math.isinf(found.high) else ""
+    seconds = found.high if found.low == 0.0 else found.value
+    return f"{sign}{seconds * MS:.2f} ms" if seconds < 0.01 else f"{sign}{seconds * MS:,.0f} ms"

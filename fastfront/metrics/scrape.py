@@ -50,6 +50,20 @@ def parse(text: str, at_s: float) -> Scrape:
 
 
 @dataclass(frozen=True, slots=True)
+class Bucket:
+    """Bounds of a histogram's bucket, and how far in it (0 to 1) something is taken to be."""
+
+    low: float
+    high: float
+    share: float
+
+    @property
+    def value(self) -> float:
+        """Linear in between; `low` where there is no upper bound."""
+        return self.low if math.isinf(self.high) else self.low + (self.high - self.low) * self.share
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """Two pages of the same server, one after the other."""
 
@@ -69,11 +83,8 @@ class Span:
         """The same per second."""
         return self.grown(name, **labels) / self.seconds
 
-    def quantile(self, share: float, name: str, **labels: str) -> float | None:
-        """A quantile of what a histogram has observed in between, linear within its bucket; None without observations.
-
-        Beyond the highest bound it is that bound.
-        """
+    def bucket(self, share: float, name: str, **labels: str) -> Bucket | None:
+        """The bucket that a quantile of what a histogram has observed in between falls into; None without observations."""
         before = dict(self.before.buckets(name, **labels))
         grown = [(bound, count - before.get(bound, 0.0)) for bound, count in self.now.buckets(name, **labels)]
         if not grown or grown[-1][1] <= 0 or any(count < 0 for _, count in grown):
@@ -82,8 +93,6 @@ class Span:
         low, below = 0.0, 0.0
         for bound, count in grown:
             if count >= rank and count > below:
-                if math.isinf(bound):
-                    return low
-                return low + (bound - low) * (rank - below) / (count - below)
+                return Bucket(low, bound, (rank - below) / (count - below))
             low, below = bound, count
-        return low
+        return Bucket(low, math.inf, 0.0)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fastfront.cli.main import main
-from fastfront.cli.top_view import View
+from fastfront.cli.top_view import View, milliseconds
 from fastfront.metrics.scrape import Scrape, Span, parse
 
 PAGE = """# TYPE vllm:num_requests_running gauge
@@ -81,21 +81,31 @@ def test_colors_change_nothing_else(span: Span) -> None:
 def test_quantiles_are_those_of_the_time_in_between(span: Span) -> None:
     """Ten observations came, all between 0.1 and 0.2 s."""
     name = "vllm:time_to_first_token_seconds"
-    assert span.quantile(0.5, name) == pytest.approx(0.15)
-    assert span.quantile(1.0, name) == pytest.approx(0.2)
-    assert Span(span.now, span.now).quantile(0.5, name) is None
-    assert span.quantile(0.5, "vllm:nothing") is None
+    half, most = span.bucket(0.5, name), span.bucket(1.0, name)
+    assert half is not None
+    assert most is not None
+    assert (half.low, half.high) == (0.1, 0.2)
+    assert (half.value, most.value) == (pytest.approx(0.15), pytest.approx(0.2))
+    assert Span(span.now, span.now).bucket(0.5, name) is None
+    assert span.bucket(0.5, "vllm:nothing") is None
 
 
-def test_beyond_the_highest_bound_a_quantile_is_that_bound() -> None:
-    text = '# TYPE h histogram\nh_bucket{le="1"} 0\nh_bucket{le="+Inf"} 4\nh_count 4\nh_sum 9\n'
-    assert Span(Scrape(0.0), parse(text, 1.0)).quantile(0.5, "h") == 1.0
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [((9, 9, 9), "< 10 ms"), ((0, 9, 9), "15 ms"), ((0, 0, 9), "> 20 ms"), ((0, 0, 0), "-")],
+)
+def test_only_what_is_known_is_shown(counts: tuple[int, int, int], text: str) -> None:
+    """All observations in a histogram's lowest bucket may be much less than half of its bound."""
+    rows = zip(("0.01", "0.02", "+Inf"), counts, strict=True)
+    page = "# TYPE h histogram\n" + "".join(f'h_bucket{{le="{bound}"}} {count}\n' for bound, count in rows)
+    found = Span(Scrape(0.0), parse(page + f"h_count {counts[2]}\nh_sum 1\n", 1.0)).bucket(0.5, "h")
+    assert milliseconds(found) == text
 
 
 def test_a_server_started_anew_counts_from_zero() -> None:
     old, new = page(1.0, tokens=9000, half=0, fast=5, all=9, busy=50), page(2.0, tokens=10, half=0, fast=1, all=1, busy=1)
     assert Span(old, new).grown("vllm:generation_tokens_total", engine="0") == 10
-    assert Span(old, new).quantile(0.5, "vllm:time_to_first_token_seconds") is None
+    assert Span(old, new).bucket(0.5, "vllm:time_to_first_token_seconds") is None
 
 
 def test_a_server_that_tells_nothing_is_a_frame_too() -> None:

@@ -528,7 +528,8 @@ static bool prepare(loop *l, worker *w)
     int slow = (int)(p->slow_share * l->count + 0.5);
     for (int i = 0; i < l->count; i++) {
         l->connections[i].fd = -1;
-        l->connections[i].slow = i < slow;
+        // Spread over all: those that start first are not the slow ones.
+        l->connections[i].slow = (i + 1) * slow / l->count != i * slow / l->count;
         // The last one is handed out first.
         l->free_list[l->free_count++] = l->count - 1 - i;
     }
