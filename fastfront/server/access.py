@@ -6,15 +6,20 @@ import http
 import logging
 import queue
 import threading
+import time
 import urllib.parse
 from typing import NamedTuple
 
 import setproctitle
 
+from fastfront.server.logs import sole_text_handler
+
 log = logging.getLogger("fastfront.access")
 CLIENT_GONE = 499                               # for requests whose client left before an answer began, as nginx has it
 MAX_PENDING = 100_000                           # lines that wait to be written; more are dropped and counted
 MAX_PATH_CHARS = 2048
+GATHER_S = 0.02                                 # how long a line waits for others to be written with: they need no wake-up then
+MOST_AT_ONCE = 1000
 _PHRASES = {status.value: status.phrase for status in http.HTTPStatus} | {CLIENT_GONE: "Client Closed Request"}
 
 
@@ -59,23 +64,36 @@ class AccessLog:
 
     def _write(self) -> None:
         setproctitle.setthreadtitle("access-log")
-        while (line := self._lines.get()) is not None:
-            write(line)
+        ended = False
+        while not ended:
+            lines = [self._lines.get()]
+            if lines[0] is not None:
+                time.sleep(GATHER_S)
+            lines += [self._lines.get() for _ in range(min(self._lines.qsize(), MOST_AT_ONCE))]
+            ended = None in lines
+            write([line for line in lines if line is not None])
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
                 log.warning("%d lines of the access log were dropped", dropped)
 
 
-def write(line: Line) -> None:
-    """Logs one line; a path cannot break it into two."""
-    path = line.path if line.path.isprintable() else urllib.parse.quote(line.path, errors="replace")
-    if not log.isEnabledFor(logging.INFO):
+def write(lines: list[Line]) -> None:
+    """Logs the lines; a path cannot break one into two."""
+    if not lines or not log.isEnabledFor(logging.INFO):
         return
-    message = (
-        f'{line.client} - "{line.method} {path} HTTP/{line.http_version}" {line.status} {_PHRASES.get(line.status, "")} '
-        f"{line.duration_s:.3f}s"
-    )
-    # Made by hand: log.info would look for its caller on the stack, which takes longer than the rest.
-    record = logging.LogRecord(log.name, logging.INFO, __file__, 0, message, None, None)
-    vars(record).update(line._asdict(), duration_s=round(line.duration_s, 6))
-    log.handle(record)
+    messages = [_message(line) for line in lines]
+    handler = sole_text_handler(log)
+    if handler is not None:
+        handler.write_lines(log.name, messages)
+        return
+    for line, message in zip(lines, messages, strict=True):
+        # Made by hand: log.info would look for its caller on the stack, which takes longer than the rest.
+        record = logging.LogRecord(log.name, logging.INFO, __file__, 0, message, None, None)
+        vars(record).update(line._asdict(), duration_s=round(line.duration_s, 6))
+        log.handle(record)
+
+
+def _message(line: Line) -> str:
+    path = line.path if line.path.isprintable() else urllib.parse.quote(line.path, errors="replace")
+    phrase = _PHRASES.get(line.status, "")
+    return f'{line.client} - "{line.method} {path} HTTP/{line.http_version}" {line.status} {phrase} {line.duration_s:.3f}s'

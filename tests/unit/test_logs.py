@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,7 @@ from fastfront.metrics.loads import EngineLoad, engine_load
 from fastfront.metrics.stats_log import Counts, StatsLog, counts, stats_line
 from fastfront.server.access import AccessLog
 from fastfront.server.exchange import Exchange
-from fastfront.server.logs import configure_logging
+from fastfront.server.logs import TextHandler, configure_logging, sole_text_handler
 from fastfront.server.request_log import RequestLog
 from fastfront.server.watch import Watch
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
@@ -214,6 +216,52 @@ def test_nothing_refers_back_to_the_exchange() -> None:
     watch.watch(exchange)
     assert isinstance(exchange.protocol, Watched)
     assert sys.getrefcount(exchange) == before
+
+
+def plain_logger(handlers: list[logging.Handler]) -> logging.Logger:
+    logger = logging.getLogger(f"fastfront.test.{id(handlers)}")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    for handler in handlers:
+        logger.addHandler(handler)
+    return logger
+
+
+def test_lines_written_at_once_look_like_records() -> None:
+    stream = io.StringIO()
+    handler = TextHandler(stream, "100% ")
+    logger = plain_logger([handler])
+    logger.info("a %s", "b")
+    assert sole_text_handler(logger) is handler
+    handler.write_lines(logger.name, ["a b", "c"])
+    one, two, three = (re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", "TIME", line) for line in stream.getvalue().splitlines())
+    assert one == two == f"100% TIME INFO {logger.name}: a b"
+    assert three.endswith(": c")
+
+
+def test_lines_go_through_logging_where_it_may_do_something_else_with_them() -> None:
+    def handler() -> TextHandler:
+        return TextHandler(io.StringIO(), "")
+
+    assert sole_text_handler(plain_logger([logging.StreamHandler()])) is None
+    assert sole_text_handler(plain_logger([handler(), handler()])) is None
+    assert sole_text_handler(plain_logger([])) is None
+    loud, filtered, chosen = handler(), handler(), handler()
+    loud.setLevel(logging.WARNING)
+    filtered.addFilter(lambda record: True)
+    assert sole_text_handler(plain_logger([loud])) is None
+    assert sole_text_handler(plain_logger([filtered])) is None
+    logger = plain_logger([chosen])
+    logger.addFilter(lambda record: True)
+    assert sole_text_handler(logger) is None
+
+
+def test_a_stream_that_is_closed_fails_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    handler = TextHandler(stream, "")
+    stream.close()
+    handler.write_lines("x", ["a"])
+    assert "ValueError" in capsys.readouterr().err
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
