@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 
-from fastfront.engine_client.affinity import PrefixTable
+from fastfront.engine_client.affinity import PrefixTable, beginnings
 
 WAITING_WEIGHT = 4.0  # a request that waits in an engine against one that runs
 PRESSURE_WEIGHT = 6.0  # per waiting request, times how far the KV cache is beyond half full (as vLLM weighs it)
@@ -28,7 +28,8 @@ class Balancer:
         self._kv_usage = [0.0] * engines
         self._next = 0
         self._losses = 0
-        self._prefixes = PrefixTable() if affinity else None
+        self._affinity = affinity
+        self._prefixes = PrefixTable()
 
     def pick(
         self, count: int, rank: int | None = None, prompt: Sequence[int] | None = None, salt: str | None = None
@@ -37,15 +38,14 @@ class Balancer:
 
         A `rank` pins them all to that engine ([] if it is gone). `prompt` and its cache `salt` are looked at with affinity only.
         """
+        keys = beginnings(prompt, salt) if self._affinity and prompt is not None else []
         with self._lock:
             if rank is not None:
                 if not self._alive[rank]:
                     return []
                 self._in_flight[rank] += count
                 return [rank] * count
-            known = -1
-            if self._prefixes is not None and prompt is not None:
-                known = self._prefixes.find(prompt, salt)
+            known = self._prefixes.find(keys)
             chosen = []
             for _ in range(count):
                 best = self._least()
@@ -57,8 +57,7 @@ class Balancer:
                     self._next = (best + 1) % len(self._in_flight)
                 self._in_flight[best] += 1
                 chosen.append(best)
-            if self._prefixes is not None and prompt is not None:
-                self._prefixes.put(prompt, salt, chosen[0])
+            self._prefixes.put(keys, chosen[0])
             return chosen
 
     def load(self, engine: int) -> float:
@@ -87,8 +86,8 @@ class Balancer:
         """What an engine says: requests that wait in it, and how much of its KV cache is in use (0 to 1)."""
         if 0 <= engine < len(self._in_flight):
             with self._lock:
-                self._waiting[engine] = int(waiting)
-                self._kv_usage[engine] = kv_usage
+                self._waiting[engine] = max(0, int(waiting))
+                self._kv_usage[engine] = min(1.0, max(0.0, kv_usage))  # 0 for NaN, with which no load could be compared
 
     def finished(self, engines: Iterable[int]) -> None:
         """One request less on each engine listed."""
@@ -102,8 +101,7 @@ class Balancer:
             was_alive, self._alive[engine] = self._alive[engine], False
             self._losses += was_alive
             self._waiting[engine], self._kv_usage[engine] = 0, 0.0
-            if self._prefixes is not None:
-                self._prefixes.forget(engine)
+            self._prefixes.forget(engine)
         return was_alive
 
     def back(self, engine: int) -> None:

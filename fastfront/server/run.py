@@ -335,6 +335,8 @@ class Server:
         """A lost engine is ready again. On the joiner's thread."""
         self._balancer.back(index)
         self._health.back()
+        if not self._balancer.any_alive:  # lost again, and whoever noticed may have said so before
+            self._none_left(f"engine {index} was lost again")
 
     def _on_engine_given_up(self, index: int) -> None:
         """A local engine will not be started again. On the joiner's thread."""

@@ -29,7 +29,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from fastfront._speedups.zmtp import ZmtpConnection
 from tokenizers import Tokenizer
 
 from fastfront._speedups.detokenizer import Detokenizer
@@ -40,6 +39,7 @@ from fastfront._speedups.msgpack_probe import read_one
 from fastfront._speedups.pump import EngineMessageError
 from fastfront._speedups.stop_matcher import StopMatcher
 from fastfront._speedups.vocabulary import Vocabulary
+from fastfront._speedups.zmtp import ZmtpConnection
 from tests.native.edge import PageEdge
 from tests.native.pumping import Client, Rig
 from tests.native.test_zmtp import GREETING, command, message, ready

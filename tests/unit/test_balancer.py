@@ -7,7 +7,7 @@ from collections import Counter, deque
 
 import pytest
 
-from fastfront.engine_client.affinity import PrefixTable
+from fastfront.engine_client.affinity import PrefixTable, beginnings
 from fastfront.engine_client.balancer import Balancer
 
 
@@ -67,6 +67,17 @@ def test_a_full_cache_makes_waiting_worse() -> None:
     for engine, usage in enumerate((1.0, 0.4)):
         balancer.report(engine, waiting=4, kv_usage=usage)
     assert balancer.load(0) == balancer.load(1) + 4 * 6 * 0.5
+
+
+@pytest.mark.parametrize(("waiting", "usage"), [(-5, 0.0), (1, float("nan")), (1, float("inf")), (1, -3.0)])
+def test_reports_that_make_no_sense(waiting: float, usage: float) -> None:
+    """They weigh at most what a full cache does, and engines still fill."""
+    balancer = Balancer(2)
+    balancer.pick(2)
+    balancer.report(0, waiting, usage)
+    assert 1 <= balancer.load(0) <= 4 + 6 * 0.5
+    chosen = Counter(balancer.pick(100))
+    assert min(chosen.values()) > 40
 
 
 def test_reports_of_engines_that_do_not_exist() -> None:
@@ -142,19 +153,19 @@ def test_a_lost_engine_has_lost_its_cache() -> None:
 def test_beginnings_are_found_by_the_longest() -> None:
     table = PrefixTable()
     long, salt = prompt(0, 300), "salt"
-    table.put(long, None, 1)
-    table.put(long[:64] + prompt(1, 100), None, 2)
-    assert table.find(long, None) == 1
-    assert table.find(long[:64], None) == 2
-    assert table.find(long, salt) == -1
-    assert table.find(long[:63], None) == -1
-    assert table.find(prompt(5, 300), None) == -1
+    table.put(beginnings(long, None), 1)
+    table.put(beginnings(long[:64] + prompt(1, 100), None), 2)
+    assert table.find(beginnings(long, None)) == 1
+    assert table.find(beginnings(long[:64], None)) == 2
+    assert table.find(beginnings(long, salt)) == -1
+    assert table.find(beginnings(long[:63], None)) == -1
+    assert table.find(beginnings(prompt(5, 300), None)) == -1
 
 
 def test_the_table_is_bounded_and_the_oldest_go() -> None:
     table = PrefixTable(capacity=10)
     for k in range(20):
-        table.put(prompt(k, 64), None, k)
+        table.put(beginnings(prompt(k, 64), None), k)
     assert len(table) == 10
-    assert table.find(prompt(9, 64), None) == -1
-    assert table.find(prompt(10, 64), None) == 10
+    assert table.find(beginnings(prompt(9, 64), None)) == -1
+    assert table.find(beginnings(prompt(10, 64), None)) == 10
