@@ -35,8 +35,9 @@ from engine.kv_cache.manager import KvCacheManager
 from engine.protocol import SamplingParams
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Limits, Scheduler
+from tools.setup.paths import find_paths
 
-CACHE = Path(os.environ.get("FASTFRONT_CACHE", "~/.cache/fastfront")).expanduser()
+CACHE = find_paths(os.environ).cache
 BLOCK = 16
 BUDGET = 512
 

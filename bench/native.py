@@ -27,6 +27,7 @@ from fastfront._speedups.detokenizer import StreamSet
 from fastfront._speedups.json_escape import escape
 from fastfront._speedups.stop_matcher import StopMatcher
 from fastfront._speedups.vocabulary import Vocabulary
+from tools.setup.paths import find_paths
 
 STREAMS = 1024
 STEPS = 64
@@ -104,7 +105,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
-    folder = Path(os.environ.get("FASTFRONT_CACHE") or Path.home() / ".cache" / "fastfront") / "tokenizers"
+    folder = find_paths(os.environ).cache / "tokenizers"
     path = Path(options.tokenizer)
     if not path.is_file():
         path = folder / options.tokenizer / "tokenizer.json"

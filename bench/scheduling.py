@@ -33,8 +33,9 @@ from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Limits, Scheduler
 from engine.structured.compiler import GrammarCompiler
 from engine.structured.grammars import Grammars
+from tools.setup.paths import find_paths
 
-CACHE = Path(os.environ.get("FASTFRONT_CACHE", "~/.cache/fastfront")).expanduser()
+CACHE = find_paths(os.environ).cache
 PROMPT, PROBE = 64, 16
 
 

@@ -27,6 +27,7 @@ from fastfront._speedups.msgpack import packb
 from fastfront._speedups.pump import Pump
 from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
+from tools.setup.paths import find_paths
 
 STOPS = ["\n\nHuman:", "<|end_of_turn|>"]
 MESSAGES = 16
@@ -111,8 +112,7 @@ def two_threads(benches: list[Bench], steps: int) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cache = Path(os.environ.get("FASTFRONT_CACHE", "~/.cache/fastfront")).expanduser()
-    parser.add_argument("--tokenizer", type=Path, default=cache / "tokenizers/qwen3/tokenizer.json")
+    parser.add_argument("--tokenizer", type=Path, default=find_paths(os.environ).cache / "tokenizers/qwen3/tokenizer.json")
     parser.add_argument("--streams", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)

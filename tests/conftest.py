@@ -1,10 +1,11 @@
 """Fixtures that tests of every part share."""
 
-import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.support.paths import CACHE
 
 # Timing never decides a test: a slow machine must not turn a slow example into a failure.
 settings.register_profile("fastfront", deadline=None)
@@ -14,4 +15,4 @@ settings.load_profile("fastfront")
 @pytest.fixture(scope="session")
 def cache_folder() -> Path:
     """The cache that set-up fills: models and tokenizers are under it."""
-    return Path(os.environ.get("FASTFRONT_CACHE") or "~/.cache/fastfront").expanduser()
+    return CACHE

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +10,9 @@ import transformers
 
 from tests.engine.conftest import Spawn
 from tests.engine.wire_frontend import WireFrontend
+from tests.support.paths import SMOLLM2
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]
-CACHE = Path(os.environ.get("FASTFRONT_CACHE", Path.home() / ".cache" / "fastfront"))
-FOLDER = CACHE / "models" / "smollm2"
 EOS = 2
 TOKENS = 16
 TOKENS_ALONE = 8
@@ -40,9 +37,9 @@ QUESTIONS = [
 
 @pytest.fixture(scope="module")
 def prompts() -> list[list[int]]:
-    if not (FOLDER / "model.safetensors").is_file():
-        pytest.skip(f"{FOLDER} is missing: set-up makes it")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(FOLDER)
+    if not (SMOLLM2 / "model.safetensors").is_file():
+        pytest.skip(f"{SMOLLM2} is missing: set-up makes it")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(SMOLLM2)
     ids = [tokenizer(text).input_ids for text in OPENINGS]
     for question in QUESTIONS:
         messages = [{"role": "user", "content": question}]
@@ -53,7 +50,7 @@ def prompts() -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def expected(prompts: list[list[int]]) -> list[list[int]]:
-    model = transformers.AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(SMOLLM2, dtype=torch.float32)
     width = max(map(len, prompts))
     ids = torch.tensor([[EOS] * (width - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -68,7 +65,7 @@ def ask(frontend: WireFrontend, name: str, prompt: list[int], tokens: int) -> An
 
 @pytest.fixture
 def engine(frontend: WireFrontend, spawn: Spawn, prompts: list[list[int]]) -> WireFrontend:
-    spawn("engine", FOLDER, "--headless")
+    spawn("engine", SMOLLM2, "--headless")
     frontend.accept()
     return frontend
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -17,9 +16,9 @@ from tests.engine.conftest import Spawn
 from tests.engine.letters import EOS, decode, save_tokenizer
 from tests.engine.tiny import reference
 from tests.engine.wire_frontend import Answer, WireFrontend
+from tests.support.paths import SMOLLM2
 
 pytestmark = pytest.mark.filterwarnings("default")
-SMOLLM2 = Path(os.environ.get("FASTFRONT_CACHE", Path.home() / ".cache" / "fastfront")) / "models" / "smollm2"
 ENDS: dict[str, Any] = {"_eos_token_id": EOS, "_all_stop_token_ids": [EOS]}
 FREE: dict[str, Any] = {"temperature": 0.0, "max_tokens": 30}
 SCHEMA = {

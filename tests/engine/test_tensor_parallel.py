@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from engine.model.split import split_evenly, split_heads
 from engine.protocol import SamplingParams
 from tests.engine.offline import TOKENS, make_prompts, run_all
 from tests.engine.tiny import reference
+from tests.support.paths import SMOLLM2
 
 pytestmark = pytest.mark.filterwarnings("default")
 TinyModel = Callable[..., Path]
-SMOLLM2 = Path(os.environ.get("FASTFRONT_CACHE", Path.home() / ".cache" / "fastfront")) / "models" / "smollm2"
 PROMPTS = make_prompts(1, [1, 5, 16, 17, 40, 63])
 
 

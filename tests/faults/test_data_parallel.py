@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.faults.test_engine_death import free_port
 from tests.support.fixtures import StartServer
 from tests.support.http1 import Connection, post
 from tests.support.metrics import finished
 from tests.support.mock import MockEngine, ranks, scripted
+from tests.support.ports import free_port
 from tests.support.processes import title
 from tests.support.server import COMPLETIONS, Server, headless_mock
 from tests.support.sse import frames

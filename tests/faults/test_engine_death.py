@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from tests.support.clients import at_once
 from tests.support.fixtures import StartServer
 from tests.support.http1 import Connection, Response, post
 from tests.support.mock import MockEngine, scripted
+from tests.support.ports import free_port
 from tests.support.server import CHAT, COMPLETIONS, HELLO, Server, headless_mock
 from tests.support.sse import frames
 from tests.support.waiting import wait_for
@@ -170,13 +170,6 @@ def test_a_hung_engine_does_not_keep_the_server_from_leaving(start: StartServer,
 
 
 # ---- engines elsewhere
-
-
-def free_port() -> int:
-    """A TCP port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

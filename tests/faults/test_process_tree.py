@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.test_engine_death import free_port
 from tests.support.fixtures import StartServer
 from tests.support.mock import ranks
 from tests.support.paths import FASTFRONT, environment
+from tests.support.ports import free_port
 from tests.support.processes import session_members, title
 from tests.support.waiting import wait_for
 

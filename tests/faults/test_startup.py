@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.faults.test_engine_death import free_port
 from tests.support.fixtures import StartServer
 from tests.support.http1 import Connection, post
 from tests.support.mock import MockEngine
+from tests.support.ports import free_port
 from tests.support.processes import session_members, shared_memory
 from tests.support.server import READY, Server, headless_mock
 from tests.support.waiting import wait_for

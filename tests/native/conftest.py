@@ -9,6 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from fastfront._speedups.vocabulary import Vocabulary
+from tests.support.paths import TOKENIZERS
 
 REAL = {
     "qwen3": "byte_level",
@@ -30,7 +31,7 @@ class Model:
 
 
 def cache_folder() -> Path:
-    return Path(os.environ.get("FASTFRONT_CACHE") or Path.home() / ".cache" / "fastfront") / "tokenizers"
+    return TOKENIZERS
 
 
 @cache
