@@ -25,7 +25,7 @@ from fastfront._speedups.logprobs cimport (
     Frames, LogprobRows, chat_entry, completion_entry, completion_first, context_add, logprobs_id, prompt_logprobs_put,
 )
 from fastfront._speedups.msgpack cimport (
-    MP_INT, MP_MAP, MP_NIL, Cursor, mp_array, mp_float, mp_int, mp_nil, mp_peek, mp_skip, mpw_array, mpw_str,
+    MP_INT, MP_MAP, MP_NIL, Cursor, mp_array, mp_float, mp_int, mp_nil, mp_peek, mp_skip, mp_str, mpw_array, mpw_str,
 )
 from fastfront._speedups.output cimport (
     ERROR_ENGINE_DEAD, ERROR_INTERNAL, FINISH_ABORT, FINISH_ERROR, FINISH_NONE, FINISH_STOP, REASON_REPETITION, REASON_STRING, REASON_TOKEN,
@@ -37,6 +37,10 @@ from fastfront._speedups.stop_matcher cimport StopHit, stops_feed
 from fastfront._speedups.stream_table cimport StreamTable, put_hex8
 from fastfront._speedups.vocabulary cimport Vocabulary
 from fastfront._speedups.zmtp cimport zmtp_frame, zmtp_release
+
+
+cdef extern from * nogil:
+    void __builtin_prefetch(const void *, ...)
 
 
 cdef extern from "Python.h":
@@ -91,6 +95,43 @@ ANSWERED, MALFORMED, DEAD = range(3)        # what `Pump.run` has met
 FINISH_NAMES = ("stop", "length", "abort", "error", "repetition")     # by Finish
 
 
+cdef struct Place:              # where an output begins, and whose it is; NULL: nobody's that is here
+    const unsigned char *p
+    Choice *choice
+
+
+cdef enum:
+    LINE = 64                   # bytes of a cache line
+    AHEAD = 6                   # outputs between asking for a stream's call and using it,
+    NEAR = 3                    # and for what the call points to
+
+
+cdef inline void prefetch(const void *p, size_t n) noexcept nogil:
+    cdef size_t at = 0
+    while at < n:
+        __builtin_prefetch(<const char *>p + at)
+        at += LINE
+
+
+cdef inline void prefetch_choice(const Choice *ch) noexcept nogil:
+    if ch != NULL:
+        prefetch(ch, <size_t>&(<Choice *>NULL).echo)      # what lies behind is seldom used
+
+
+cdef inline void prefetch_call(const Choice *ch) noexcept nogil:
+    """What a choice that is at hand points to."""
+    if ch != NULL:
+        prefetch(ch.call, sizeof(CallC))
+        prefetch(ch.text.data, LINE)
+        prefetch(ch.stop.matched, LINE)
+
+
+cdef inline void prefetch_head(const Choice *ch) noexcept nogil:
+    """What a call that is at hand points to."""
+    if ch != NULL:
+        prefetch(ch.call.head.data, ch.call.head.len)
+
+
 cdef int64_t sender(const unsigned char *data, size_t size) noexcept nogil:
     """The engine that a malformed message begins with, as far as that can be read; else -1."""
     cdef size_t header = 3 if size and data[0] == 0xDC else 1
@@ -122,7 +163,8 @@ cdef class Pump(StreamTable):
     cdef int lost_engine                # of the newest fail_engine
     cdef double now                     # when the message at hand came (monotonic s)
     cdef double made_at                 # the same by its engine's clock; 0: it does not say
-    cdef bint looks_ahead               # made_at is needed before the outputs in front of it are read
+    cdef Place *places                  # of the outputs in it
+    cdef size_t cap_places
     cdef uint64_t message_tokens        # new tokens of live choices in it
     cdef readonly Counters counters     # by engine; of the lane
     cdef int local_engines              # those with a lower index share this machine's clock
@@ -151,6 +193,7 @@ cdef class Pump(StreamTable):
 
     def __dealloc__(self):
         free(self.events)
+        free(self.places)
         buf_free(&self.out)
         buf_free(&self.fail_message)
         buf_free(&self.scratch)
@@ -167,7 +210,6 @@ cdef class Pump(StreamTable):
         if c.ended or c.choices == NULL:
             raise ValueError("the call has ended")
         self.reserve(c.n_choices)
-        self.looks_ahead = self.looks_ahead or c.metrics
         Py_INCREF(call)
         c.entered = True
         c.sent_at = monotonic()
@@ -490,16 +532,38 @@ cdef class Pump(StreamTable):
             return -1
         return self.answer(c, ch)
 
-    cdef void look_ahead(self, Cursor c, uint32_t n_outputs) noexcept nogil:
-        """Reads the engine's time, which stands behind the outputs and the scheduler's statistics."""
-        if mp_skip(&c, n_outputs) < 0 or mp_skip(&c, 1) < 0 or mp_float(&c, &self.made_at) < 0:
-            self.made_at = 0
+    cdef int find_outputs(self, Cursor *c, uint32_t n) noexcept nogil:
+        """Fills `places` with where n outputs begin, and with one more: the end of the last. Asks the memory for their streams, which
+        have not been touched since the step before. Returns how many are whole; the cursor stands behind them. -1: memory."""
+        cdef uint32_t k
+        cdef Cursor o
+        cdef uint32_t elements, length
+        cdef const char *id
+        cdef void *p
+        if n + 1 > self.cap_places:
+            p = realloc(self.places, (n + 1 + n // 2) * sizeof(Place))
+            if p == NULL:
+                return -1
+            self.places = <Place *>p
+            self.cap_places = n + 1 + n // 2
+        for k in range(n):
+            self.places[k].p = c.p
+            self.places[k].choice = NULL
+            o = c[0]
+            if mp_skip(c, 1) < 0:
+                self.places[k].p = c.p
+                return k
+            if mp_array(&o, &elements) == 0 and mp_str(&o, &id, &length) == 0:
+                self.places[k].choice = self.find(id, length)
+                prefetch_choice(self.places[k].choice)
+        self.places[n].p = c.p
+        return n
 
     cdef int take_message(self, const unsigned char *data, size_t size, int64_t *engine, Cursor *rest) noexcept nogil:
         """All outputs of one message; `rest` is left behind them. 0, -1: memory, -2: malformed."""
         cdef Cursor c, o
-        cdef uint32_t n, n_outputs, k
-        cdef int r
+        cdef uint32_t n, n_outputs
+        cdef int r, found, k
         c.p = data
         c.end = data + size
         engine[0] = -1
@@ -514,18 +578,26 @@ cdef class Pump(StreamTable):
         if n > 1:
             if mp_array(&c, &n_outputs) < 0:
                 return -2
-            if self.looks_ahead:
-                self.look_ahead(c, n_outputs)
-            for k in range(n_outputs):
-                o.p = c.p
-                if mp_skip(&c, 1) < 0:
-                    return -2
-                o.end = c.p
+            found = self.find_outputs(&c, n_outputs)
+            if found < 0:
+                return -1
+            o = c
+            if mp_skip(&o, 1) < 0 or mp_float(&o, &self.made_at) < 0:      # behind the scheduler's statistics
+                self.made_at = 0
+            for k in range(found):
+                if k + AHEAD < found:
+                    prefetch_call(self.places[k + AHEAD].choice)
+                if k + NEAR < found:
+                    prefetch_head(self.places[k + NEAR].choice)
+                o.p = self.places[k].p
+                o.end = self.places[k + 1].p
                 r = self.take_output(&o)
                 if r == -1:
                     return -1
                 if r < 0:
                     self.malformed += 1
+            if <uint32_t>found < n_outputs:
+                return -2
         rest[0] = c
         return 0
 
@@ -727,6 +799,8 @@ cdef class Pump(StreamTable):
         cdef Event *e
         cdef CallC *c
         for i in range(self.n_events):
+            if i + NEAR < self.n_events and self.events[i + NEAR].call.conn != NULL:
+                prefetch(self.events[i + NEAR].call.conn, <size_t>&(<Conn *>NULL).message)
             e = &self.events[i]
             c = e.call
             if c.conn == NULL or (e.kind != EVENT_SEND and e.kind != EVENT_LAST):
