@@ -71,7 +71,7 @@ def raise_open_files(lanes: int, engines: int) -> None:
     if soft < wanted:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    needed = OWN_FILES + lanes * (8 + 2 * engines) + 4 * engines
+    needed = OWN_FILES + lanes * (4 + 2 * engines) + 4 * engines
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if allowed < needed:
         what = f"{lanes} lanes and {engines} engines"

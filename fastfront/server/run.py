@@ -68,7 +68,6 @@ from fastfront.streams.dispatcher import Dispatcher
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 DRAIN_POLL_S = 0.02
 SEND_TIMEOUT_S = 1.0
-SOCKETS_PER_LANE, SPARE_SOCKETS = 8, 64
 log = logging.getLogger("fastfront")
 
 
@@ -139,7 +138,6 @@ class Server:
         where = describe_socket(sock)
         setproctitle.setproctitle(f"fastfront serve {config.served_model_name[0]} {where}")
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        context.set(zmq.MAX_SOCKETS, SPARE_SOCKETS + SOCKETS_PER_LANE * config.lanes)
         local = config.data_parallel_size_local > 0
         addresses = (
             local_addresses(config.lanes)
