@@ -22,6 +22,8 @@ _PLACES = re.compile(
 _TEXT_FORMAT = re.compile(r"\.(body|rest\.response)\.text\b")
 _REASONING_TOKENS = re.compile(r"\.reasoning_tokens$")
 _ARRAY_OF_CALLS = re.compile(r"\[TOOL_CALLS\]\s*[\[{]")
+# As a model writes it in arguments, in the JSON of a request: \\ud83d behind what is no other half.
+_HALF_PAIR = re.compile(r"\\\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\\\u[dD][c-fC-F])")
 _CALL_MARKER = "</tool_call>"
 _CALLED = ("tool_calls", "tool_use")
 _CUT = ("length", "max_tokens")
@@ -59,9 +61,13 @@ class Case(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the model wrote: the request's text, sent back."""
+        """What the model wrote: the request's text, sent back. More can follow, if the template puts it there."""
         body = self.request["json"]
         return str(body["input"] if "input" in body else body["messages"][-1]["content"])
+
+    def wrote(self, content: str) -> bool:
+        """Whether the content is some of the model's text, or all of it."""
+        return content in self.text or content.startswith(self.text)
 
 
 def said(answer: Json) -> list[Said] | None:
@@ -88,14 +94,20 @@ def reason_for(request: Json, found: list[tuple[str, Any, Any]], want: Json, got
     """Why these differences are as they should be; None if they are not. `other` asks vLLM the other way."""
     if _is_late_error(want) and got["status"] in (400, 404):
         return "errors that vLLM finds after a stream's head has been sent come before it"
+    if _HALF_PAIR.search(json.dumps(request["json"])) and got["status"] == 200 and not _is_whole(want):
+        return "half a surrogate pair in arguments is no error"
     if formats := [item for item in found if _TEXT_FORMAT.match(item[0])]:
         if "tool_calling_response" not in json.dumps([item[1] for item in formats]):
             return None
         found = [item for item in found if item not in formats]
         if not found:
             return "a response's text.format is what the request asked for"
-    if all(_REASONING_TOKENS.search(path) for path, _, _ in found):
-        return "all tokens of reasoning that has not ended count" if all(item[1] == 0 for item in found) else None
+    counts = [item for item in found if _REASONING_TOKENS.search(item[0])]
+    if any(item[1] >= item[2] for item in counts):
+        return None
+    found = [item for item in found if item not in counts]
+    if not found:
+        return "all tokens of reasoning that has not ended count"
     found = [item for item in found if not item[0].endswith("bytes") and ".bytes" not in item[0]]      # the tokens' own here
     if not all(_PLACES.match(path) for path, _, _ in found):
         return None
@@ -116,6 +128,12 @@ def reason_for(request: Json, found: list[tuple[str, Any, Any]], want: Json, got
 
 def _is_late_error(answer: Json) -> bool:
     return [event.get("event") for event in answer.get("events", ())] == ["error"]
+
+
+def _is_whole(answer: Json) -> bool:
+    """Whether it is no error and, if it is a stream, says why it ended."""
+    ended = said(answer)
+    return ended is not None and all(one.finish for one in ended)
 
 
 def _said_in_message(message: Json, finish: str | None) -> Said:
@@ -209,13 +227,14 @@ def _no_call_came(case: Case) -> bool:
     want, got = case.want, case.got
     if not case.is_forced or got.calls or want.calls or want.reasoning != got.reasoning or got.finish in _CALLED:
         return False
-    return want.content == got.content or (not want.content and got.content in case.text)
+    as_other = case.other is not None and case.other[:3] == got[:3]
+    return as_other or want.content == got.content or (not want.content and case.wrote(got.content))
 
 
 def _lost_in_stream(case: Case) -> bool:
     want, got = case.want, case.got
     return (
-        case.is_stream and want.reasoning == got.reasoning and got.content in case.text
+        case.is_stream and want.reasoning == got.reasoning and case.wrote(got.content)
         and got.content.startswith(want.content) and got.calls[: len(want.calls)] == want.calls
     )  # fmt: skip
 
@@ -237,7 +256,7 @@ def _same_but_arguments(case: Case, holds: Callable[[str, str], bool]) -> bool:
     want, got = case.want, case.got
     if not want.calls or want.names != got.names or want.reasoning != got.reasoning or want.finish != got.finish:
         return False
-    if want.content != got.content and (want.content or got.content not in case.text):
+    if want.content != got.content and (want.content or not case.wrote(got.content)):
         return False
     return all(holds(*pair) for pair in _pairs(case))
 
@@ -274,10 +293,15 @@ RULES: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     ),
     (
         "a call whose string holds the closing marker is read to its end",
-        lambda case: any(_CALL_MARKER in arguments for _, arguments in case.got.calls) and case.want.content == case.text,
+        lambda case: any(_CALL_MARKER in arguments for _, arguments in case.got.calls)
+        and case.want.content.startswith(case.text),
+    ),
+    (
+        "calls of Llama right behind each other are read too",
+        lambda case: "}{" in case.text and bool(case.got.calls) and not case.want.calls and case.want.content == case.text,
     ),
     (
         "a call without a name is text",
-        lambda case: "" in case.want.names and not case.got.calls and case.got.content == case.text,
+        lambda case: "" in case.want.names and not case.got.calls and case.got.content.startswith(case.text),
     ),
 )

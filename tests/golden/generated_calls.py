@@ -45,6 +45,7 @@ def _hermes() -> list[str]:
         "<tool_call>" + call % now, call % now + "</tool_call>", "text <tool_call> text", "```json\n" + one + "\n```",
         call % '{"name": "get_weather", "arguments": {"city": "a</tool_call>b"}}', call % '{"name": "get_weather", "arguments": {"city": "line\\nbreak\\ttab"}}', "<TOOL_CALL>" + now,
         call % '{"name": "get_weather", "arguments": {"days": 3.0, "ratio": 1e400}}', call % '{"name": "now", "arguments": {}}\n\n', "  " + call % now, call % now + "   \n",
+        call % '{"name": "now", "arguments": {"a": 1,}}', call % now + call % bad, call % '{"name": "now", "arguments": {}, "x": 1{}', call % '{"arguments": {"a": 1}, "name": "now"}', now + call % now, "<tool_call>" * 2,
     ]  # fmt: skip
 
 
@@ -75,6 +76,7 @@ def _llama() -> list[str]:
         '{"name": 5, "parameters": {}}', '{"type": "function", "function": {"name": "now", "parameters": {}}}', '{"name": "now", "parameters": {"a": "b"}, "extra": 1}', "```json\n" + one + "\n```", "<|python_tag|>Just text.",
         "<|python_tag|>" + one + "; " + now, one + ", " + now, '{"parameters": {"city": "Rome"}, "name": "get_weather"}', "{" + one + "}", '{"name": "now", "parameters": {}} {', '{ "name" : "now" , "parameters" : { "a" : 1 } }',
         '{"name": "zzz", "parameters": {}}', '{"name": "get_weather", "parameters": {"city": "a}b{c"}}', '{"name": "now", "parameters": {}, "arguments": {"a": 1}}', one + "; " + one + "; " + now,
+        one + one, one + " and " + one, '{"name": "now", "parameters": {"a": }}', now + "\n\n" + one, "Text {braces} " + one, '{"name": "now", "parameters": {"a": "\\ud83d"}}',
     ]  # fmt: skip
 
 
@@ -85,6 +87,7 @@ def _pythonic() -> list[str]:
         "[get_weather(", "[get_weather", "[now(", "[now()", "[now(),", "[now(), get_weather(city='x'", "[a.b(c=1)]", "[get_weather(opts={'a': {'b': (1, 2)}})]", "[get_weather(city='é 日本 👩‍👧 \\n \"q\"')]", "[get_weather(tags=[])]",
         "[get_weather(opts={})]", "[get_weather(city='a]b')]", "[get_weather(city='a', city='b')]", "[zzz(a=1)]", "[1, 2]", "['x']", "[x]", "[get_weather(days=-3, metric=False, any=None)]", "[get_weather(**{'a': 1})]", "[f(a=b'x')]",
         "[get_weather(city='Paris',\n days=3)]", "[ now( ) ]", "[get_weather(city='Paris'); now()]", "[get_weather(days=1_000, ratio=1e3)]", "[get_weather(city='''x''')]", "[get_weather(city='a' 'b')]", "[get_weather(any={1, 2})]",
+        "[now()]\n[now()]", "[now()]\nDone.", "[now( )]", "[get_weather( city = 'Paris' , days = 3 )]", "[ get_weather(city='Paris') ]", "[get_weather(city='Paris',)]", "[now()]; now()", "[get_weather(city='a', 'b')]", "[now()][now()]",
     ]  # fmt: skip
 
 
@@ -96,6 +99,7 @@ def _mistral() -> list[str]:
         f"{mark}[{one}]", f"{mark}[{one}, {now}]", f"{mark} [{odd}]", f"{mark}[{now}]", f"Sure. {mark}[{now}]", f"{mark}[{now}] Done.", f'{mark}get_weather{{"city": "Paris", "days": 3}}', f'{mark}now{{}}', f'{mark}now{{}}{mark}get_weather{{"city": "x"}}',
         f'{mark}get_weather[ARGS]{{"city": "Paris"}}', f'{mark}get_weather[ARGS]{{"city": "Paris"}}{mark}now[ARGS]{{}}', f"Text {mark}now{{}}", f"{mark}", f"{mark}[", f"{mark}[{one[:30]}", f"{mark}nonsense", f"{mark}[]", f'{mark}get_weather{{"city": "Par', f"{mark}get_wea",
         f'{mark}{now}', f'{mark}[{{"name": "now"}}]', f'{mark}[{{"arguments": {{}}}}]', f'{mark}[{{"name": "now", "arguments": "x"}}]', f'{mark} get_weather {{"city": "Paris"}}', f'{mark}[{now}]{mark}[{now}]', f'{mark}get_weather{{"city": "a{{b}}c é 日本"}}', one, f"[{one}]",
+        f"{mark}now{{a: b}} c", f'{mark}get_weather[ARGS]{{"city": "Paris"}} Done.', f"{mark}now[ARGS]", f"{mark}now[ARGS]5", f'{mark}now[ARGS]{{"a": 1{mark}now[ARGS]{{}}', f"{mark}now{mark}now{{}}", f"  {mark}now{{}}  ", f'{mark}get_weather\n{{"city":\n"x"}}\n',
     ]  # fmt: skip
 
 

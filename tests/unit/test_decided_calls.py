@@ -34,6 +34,8 @@ def events(finish: str, content: str = "", *calls: tuple[str, str | None], token
 
 NOW = ("now", "{}")
 STREAM = other_way(CHAT)
+TWICE: Json = {**CHAT, "json": {"messages": [{"role": "user", "content": TEXT * 2}]}}
+HALF: Json = {**CHAT, "json": {"messages": [{"role": "user", "content": '{"a": "\\ud83d"}'}]}}
 # Request, vLLM's answer, ours, vLLM's the other way, and a word of the reason.
 DECIDED: list[tuple[Json, Json, Json, Json, str]] = [
     (CHAT, events("stop"), events("stop", TEXT), complete("stop", TEXT), "both say"),
@@ -46,12 +48,16 @@ DECIDED: list[tuple[Json, Json, Json, Json, str]] = [
     (STREAM, events("stop", "", ("now", '{"a": 1}}]')), events("stop", "", ("now", '{"a": 1}')), complete("stop"), "end where"),
     (CHAT, complete("length", "", NOW), complete("length", "", ("now", "")), complete("stop"), "not completed"),
     (CHAT, complete("tool_calls", None, ("", "{}")), complete("stop", TEXT), complete("stop"), "without a name"),
+    (TWICE, complete("stop", TEXT * 2), complete("tool_calls", None, NOW, NOW), complete("stop"), "behind each other"),
+    (HALF, {"status": 400, "type": "", "json": {"error": {}}}, complete("stop", "x"), complete("stop"), "surrogate"),
 ]
 UNDECIDED: list[tuple[Json, Json, Json, Json]] = [
     (CHAT, complete("stop", TEXT), complete("stop", "other"), events("stop", TEXT)),
     (CHAT, complete("stop", TEXT), complete("stop", "other"), events("stop", "third")),
     (CHAT, complete("tool_calls", TEXT), complete("stop", TEXT), events("stop", "x")),
     (FORCED, complete("tool_calls", TEXT), complete("tool_calls", "x"), events("stop", TEXT)),
+    (CHAT, {"status": 400, "type": "", "json": {"error": {}}}, complete("stop", "x"), complete("stop")),
+    (HALF, complete("stop", "y"), complete("stop", "x"), events("stop", "z")),
     (CHAT, complete("tool_calls", None, NOW), complete("tool_calls", None, ("other", "{}")), events("stop")),
     (CHAT, complete("tool_calls", None, ("now", '{"a": 1}')), complete("tool_calls", None, NOW), events("stop")),
     (STREAM, events("stop", "said"), events("stop", TEXT), complete("stop", "x")),

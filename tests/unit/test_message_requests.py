@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from fastfront.errors import EngineDeadError
+from fastfront.openai.chat import prepare_reading
 from fastfront.openai.messages.convert import chat_fields
 from fastfront.openai.messages.prepare import MessagesError, anthropic_errors, count_tokens_body, prepare_message
 from fastfront.openai.serving import Serving
 from fastfront.openai.tools.choice import Parsers
-from fastfront.openai.tools.registry import REASONING_PARSERS
+from fastfront.openai.tools.registry import REASONING_PARSERS, TOOL_PARSERS
 from tests.unit.support import JSON_TYPE, USER, body_of, chat, prepare, refusal
 
 ASK: dict[str, Any] = {"model": "tiny", "max_tokens": 9, "messages": USER}
@@ -90,6 +91,15 @@ def test_the_budget_goes_to_engines_that_keep_it(serving: Serving) -> None:
     for bounds in (True, False):
         call = prepare(prepare_message, dataclasses.replace(thinking, bounds_thinking=bounds), ask)
         assert ("thinking_token_budget" in call.sampling) is bounds
+
+
+@pytest.mark.parametrize("parser", ["llama3_json", "hermes"])
+def test_calls_are_read_though_no_tools_are_offered(serving: Serving, parser: str) -> None:
+    calling = dataclasses.replace(serving, parsers=Parsers(tools=TOOL_PARSERS[parser]))
+    assert prepare_reading({"messages": USER}, {}.get, calling)[1] is None
+    reading = prepare_reading(chat_fields(ASK), {}.get, calling)[1]
+    assert reading is not None
+    assert reading.plan.choice == "auto"
 
 
 @pytest.mark.parametrize(
