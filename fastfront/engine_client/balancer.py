@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 from fastfront.engine_client.affinity import PrefixTable, beginnings
 
@@ -19,8 +21,9 @@ class Balancer:
     nor keep one that has ended.
     """
 
-    def __init__(self, engines: int, affinity: bool = False) -> None:
+    def __init__(self, engines: int, affinity: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         """`affinity`: prompts that begin alike go to the same engine while it is not busier than others."""
+        self._clock = clock
         self._lock = threading.Lock()
         self._in_flight = [0] * engines
         self._alive = [True] * engines
@@ -28,6 +31,7 @@ class Balancer:
         self._kv_usage = [0.0] * engines
         self._next = 0
         self._losses = 0
+        self._lost_at = -math.inf
         self._affinity = affinity
         self._prefixes = PrefixTable()
 
@@ -99,7 +103,10 @@ class Balancer:
         """The engine gets no more requests. False if that was known."""
         with self._lock:
             was_alive, self._alive[engine] = self._alive[engine], False
-            self._losses += was_alive
+            if was_alive:
+                # In this order, for those who read both without the lock.
+                self._lost_at = self._clock()
+                self._losses += 1
             self._waiting[engine], self._kv_usage[engine] = 0, 0.0
             self._prefixes.forget(engine)
         return was_alive
@@ -116,6 +123,11 @@ class Balancer:
     def losses(self) -> int:
         """How often an engine has been lost."""
         return self._losses
+
+    @property
+    def lost_at(self) -> float:
+        """When the last one was lost, by the clock."""
+        return self._lost_at
 
     @property
     def size(self) -> int:

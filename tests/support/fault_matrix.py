@@ -103,7 +103,9 @@ class Streams:
                     text += piece
             except Exception as error:
                 end = f"cut off ({type(error).__name__})"
-        if end == "whole":
+        if response.status_code != 200:
+            end = f"HTTP {response.status_code}"
+        elif end == "whole":
             *_, last, done = frames(text)
             end = ("error event, [DONE]" if '"error"' in last else "whole") if done == "[DONE]" else "cut"
         self.ends[rank, number] = end, time.monotonic()
@@ -186,7 +188,11 @@ def main() -> int:
         (folder / "model").mkdir()
         before = segments()
         with Server(folder, *FLAGS, model=tiny_folder(folder / "model")) as server:
-            print(table(run(server.wait_ready(300), before)))
+            try:
+                print(table(run(server.wait_ready(300), before)))
+            except BaseException:
+                print(server.log(), file=sys.stderr)
+                raise
     return 0
 
 

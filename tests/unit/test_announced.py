@@ -37,9 +37,39 @@ def test_one_leaves_and_even_comes_back_in_time() -> None:
     assert balancer.losses == 1
 
 
-def test_a_loss_before_does_not_count() -> None:
-    clock, balancer = Clock(), Balancer(3)
+def test_a_loss_just_before_is_the_one_but_explains_no_second_death() -> None:
+    clock = Clock()
+    balancer = Balancer(3, clock=clock)
+    announced = AnnouncedDeath(balancer, clock)
     balancer.dead(0)
+    clock.now += 1
+    announced.announce()
+    assert announced.remaining_s() is None
+    clock.now += 1
+    announced.announce()
+    clock.now += PATIENCE_S
+    assert announced.none_has_left()
+
+
+def test_a_loss_that_was_waited_for_explains_no_second_death() -> None:
+    clock = Clock()
+    balancer = Balancer(3, clock=clock)
+    announced = AnnouncedDeath(balancer, clock)
+    announced.announce()
+    clock.now += PATIENCE_S - 1
+    balancer.dead(1)
+    clock.now += 1
+    assert not announced.none_has_left()
+    announced.announce()
+    clock.now += PATIENCE_S
+    assert announced.none_has_left()
+
+
+def test_a_loss_long_before_does_not_count() -> None:
+    clock = Clock()
+    balancer = Balancer(3, clock=clock)
+    balancer.dead(0)
+    clock.now += PATIENCE_S
     announced = AnnouncedDeath(balancer, clock)
     announced.announce()
     clock.now += 1
