@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _reader(default: Any, name: str) -> Any:
-    if isinstance(default, dict):
+    if isinstance(default, (dict, tuple)):
         return json.loads
     if name in ("prompts", "bodies"):
         return Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,15 @@ VARIED = ["with", "that", "this", "from"]
 def bodies(load: Load) -> Iterator[str]:
     """The JSON lines to send in turn. Raises LoadError for a prompts file that has none or other content."""
     if load.prompts is None:
-        for prompt in random_prompts(load.distinct, load.prompt_tokens, load.seed):
-            yield body(load, prompt)
+        for number, prompt in enumerate(random_prompts(load.distinct, load.prompt_tokens, load.seed)):
+            yield body(load, prompt, _mixed(load, number))
         return
     count = 0
     try:
         with load.prompts.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    yield body(load, _prompt(line, f"{load.prompts}:{number}"))
+                    yield body(load, _prompt(line, f"{load.prompts}:{number}"), _mixed(load, count))
                     count += 1
     except OSError as error:
         raise LoadError(f"prompts: {error}") from error
@@ -64,8 +64,12 @@ def _prompt(line: str, where: str) -> Any:
     raise LoadError(f"prompts: {where}: neither `prompt` nor `messages`")
 
 
-def body(load: Load, prompt: Any) -> str:
-    """One request: `prompt` is a text, or a list of messages for a chat."""
+def _mixed(load: Load, number: int) -> Mapping[str, Any]:
+    return load.mix[number % len(load.mix)] if load.mix else {}
+
+
+def body(load: Load, prompt: Any, more: Mapping[str, Any] | None = None) -> str:
+    """One request: `prompt` is a text, or a list of messages for a chat; `more` fields come last."""
     fields: dict[str, Any] = {}
     if load.model is not None:
         fields["model"] = load.model
@@ -80,5 +84,5 @@ def body(load: Load, prompt: Any) -> str:
         fields |= {"stream": True, "stream_options": {"include_usage": True}}
     if load.return_token_ids:
         fields["return_token_ids"] = True
-    fields |= load.extra
+    fields |= {**load.extra, **(more or {})}
     return json.dumps({key: value for key, value in fields.items() if value is not None}, ensure_ascii=False)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 MOST_STREAMS = 16384
 _PROMPT_WORDS = 200_000
+_SAME = frozenset({"model", "messages", "prompt", "n", "max_tokens", "stream"})
 
 
 class LoadError(Exception):
@@ -52,6 +53,8 @@ class Load:
     model: str | None = None
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """More fields of the body: stop, logprobs, n, temperature, ... A value of None takes a field away."""
+    mix: Sequence[Mapping[str, Any]] = ()
+    """Still more fields: those of one of these for each prompt in turn."""
     ignore_eos: bool = True
     return_token_ids: bool = False
     """Ask for token ids and count tokens by them; else every event with text is a token, put right by the usage at the end."""
@@ -93,6 +96,8 @@ class Load:
         _check(0 <= self.threads <= 64, "threads", "0 to 64")
         _check(self.seed >= 0, "seed", "0 or more")
         _check(1 <= self.choices <= 128, "extra.n", "1 to 128")
+        _check(all(_SAME.isdisjoint(fields) for fields in self.mix), "mix", f"no {', '.join(sorted(_SAME))}: all have the same")
+        _check(not self.mix or self.bodies is None, "mix, bodies", "not both")
         for text in (self.host, self.path, *self.headers, *self.headers.values()):
             _check(text.isprintable() and text.isascii(), "host, path, headers", "printable ASCII")
 

@@ -20,7 +20,7 @@ RAMP = (64, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
 QUICK_RAMP = (64, 256, 1024, 2048, 4096)
 ARRIVALS_PER_S = 300
 UNABLE = {"n = 2": frozenset({"floor", "vllm-rust"})}
-"""Peers that cannot serve an option; the floor serves none."""
+"""Peers that cannot serve an option. The floor serves none, and reads no prompt."""
 _ANSWER = {"max_tokens": 256, "ramp_s": 2.5}
 """An answer takes 256 steps; clients begin spread over that time, so that later requests come evenly too."""
 _WARMUP_S = 3.0
@@ -48,6 +48,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 _ALL = frozenset({"floor", "fastfront", "vllm-rust", "vllm-python-1", "vllm-python-2"})
 _NATIVE = frozenset({"fastfront", "vllm-rust"})
 _OURS = frozenset({"fastfront"})
+_FLOOR = frozenset({"floor"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ def _decode(shorter: float, quick: bool) -> list[Point]:
     found.append(
         Point(
             scenario="decode", name="2048 streams, token ids", step_ms=STEP_MS, streams=2048, warmup_s=_WARMUP_S,
-            measure_s=3.0 * shorter, drain_s=3.0, fields=probe, once=True, without=frozenset({"floor"}),
+            measure_s=3.0 * shorter, drain_s=3.0, fields=probe, once=True, without=_FLOOR,
         )
     )  # fmt: skip
     return found
@@ -127,7 +128,7 @@ def _requests(shorter: float, quick: bool) -> list[Point]:
                 Point(
                     scenario="requests", name=f"{tokens} out, prompt {prompt}", step_ms=0.0, streams=64, warmup_s=1.0,
                     measure_s=4.0 * shorter, drain_s=3.0, fields={"max_tokens": tokens, "prompt_tokens": prompt},
-                    once=once, again=frozenset() if once else _ALL - {"floor"},
+                    once=once, again=frozenset() if once else _ALL - _FLOOR, without=_FLOOR if once else frozenset(),
                 )
             )  # fmt: skip
     # As many as every frontend can take: what a request waits for where nobody is overloaded.
@@ -135,7 +136,7 @@ def _requests(shorter: float, quick: bool) -> list[Point]:
     found.append(
         Point(
             scenario="requests", name=f"{ARRIVALS_PER_S} per s, 1 out, prompt 30", step_ms=0.0, streams=256, warmup_s=1.0,
-            measure_s=4.0 * shorter, drain_s=3.0, fields=fields, once=True,
+            measure_s=4.0 * shorter, drain_s=3.0, fields=fields, once=True, without=_FLOOR,
         )
     )  # fmt: skip
     return found
@@ -146,14 +147,15 @@ def _options(shorter: float) -> list[Point]:
     for name, extra in _OPTIONS.items():
         # Always 256 tokens per step: a request with two choices is two streams.
         streams = 256 // int(extra.get("n", 1))
-        without = frozenset() if name == "nothing" else UNABLE.get(name, frozenset({"floor"}))
+        fields = {"max_tokens": 128, "ramp_s": 1.25, "extra": extra}
         found.append(
             Point(
-                scenario="options", name=name, step_ms=STEP_MS, streams=streams, warmup_s=2.0, measure_s=3.0 * shorter,
-                drain_s=2.0, fields={"max_tokens": 128, "ramp_s": 1.25, "extra": extra}, once=True, again=_OURS, without=without,
+                scenario="options", name=name, step_ms=STEP_MS, streams=streams, warmup_s=1.75, measure_s=2.5 * shorter,
+                drain_s=2.0, fields=fields, once=True, again=_OURS, without=UNABLE.get(name, _FLOOR),
             )
         )  # fmt: skip
-    return found
+    mix = [extra for name, extra in _OPTIONS.items() if "n" not in extra]
+    return [*found, dataclasses.replace(found[0], name="all but n, mixed", fields={**found[0].fields, "mix": mix})]
 
 
 def _clients(shorter: float) -> list[Point]:
@@ -162,7 +164,7 @@ def _clients(shorter: float) -> list[Point]:
     fields = {**_ANSWER, "slow_share": 0.1, "slow_bytes_per_s": 10_000, "disconnect_share": 0.2, "return_token_ids": True}
     point = Point(
         scenario="clients", name="256 streams", step_ms=STEP_MS, streams=256, warmup_s=_WARMUP_S, measure_s=5.0 * shorter,
-        drain_s=7.0, fields=fields, once=True, without=frozenset({"floor"}),
+        drain_s=7.0, fields=fields, once=True, without=_FLOOR,
     )  # fmt: skip
     return [point]
 

@@ -393,6 +393,18 @@ def test_prompts_from_a_file(tmp_path: Path) -> None:
     assert [body["messages"][0]["content"] for body in made(prompts=file)] == ["a", "ü"]
 
 
+def test_fields_of_a_mix_take_turns(tmp_path: Path) -> None:
+    mix = [{}, {"stop": ["a"]}, {"logprobs": True, "extra": 2}]
+    assert [body.get("stop") for body in made(mix=mix, distinct=5)] == [None, ["a"], None, None, ["a"]]
+    assert [body["extra"] for body in made(mix=mix, distinct=3, extra={"extra": 1})] == [1, 1, 2]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "a"}\n\n{"prompt": "b"}\n')
+    assert [body.get("stop") for body in made(mix=mix, prompts=file)] == [None, ["a"]]
+    _, server = one_more(dataclasses.replace(LOAD, mix=mix, requests=60, distinct=3), answering(whole(tokens(TOKENS))))
+    stops = [exchange.body["messages"][0]["content"] for exchange in server.exchanges if "stop" in exchange.body]
+    assert len(stops) == len(set(stops)) == 20, "prompts are varied in the same place"
+
+
 def test_bodies_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "bodies.jsonl"
     file.write_text('{"a": 1}\n{"b": "ü"}\n')
@@ -407,6 +419,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no end": ({"requests": 0}, "^requests, seconds:"),
     "two ends": ({"seconds": 1.0}, "^requests, seconds:"),
     "streams": ({"streams": 0}, "^streams:"),
+    "mix": ({"mix": [{"n": 2}]}, "^mix: no max_tokens, messages, model, n, "),
     "share": ({"slow_share": 1.5}, "^slow_share:"),
     "n": ({"extra": {"n": 0}}, r"^extra\.n:"),
     "header": ({"headers": {"x": "a\r\nb"}}, "headers:"),
