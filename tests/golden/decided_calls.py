@@ -296,6 +296,7 @@ RULES: tuple[tuple[str, Callable[[Case], bool]], ...] = (
         lambda case: any(_CALL_MARKER in arguments for _, arguments in case.got.calls)
         and case.want.content.startswith(case.text),
     ),
+    ("a marker ends a name too", lambda case: any("[TOOL_CALLS]" in name for name in case.want.names) and bool(case.got.calls)),
     (
         "calls of Llama right behind each other are read too",
         lambda case: "}{" in case.text and bool(case.got.calls) and not case.want.calls and case.want.content == case.text,

@@ -49,6 +49,7 @@ DECIDED: list[tuple[Json, Json, Json, Json, str]] = [
     (CHAT, complete("length", "", NOW), complete("length", "", ("now", "")), complete("stop"), "not completed"),
     (CHAT, complete("tool_calls", None, ("", "{}")), complete("stop", TEXT), complete("stop"), "without a name"),
     (TWICE, complete("stop", TEXT * 2), complete("tool_calls", None, NOW, NOW), complete("stop"), "behind each other"),
+    (CHAT, complete("stop", "", ("f[TOOL_CALLS]now", "{}")), complete("stop", "", NOW), complete("stop"), "ends a name"),
     (HALF, {"status": 400, "type": "", "json": {"error": {}}}, complete("stop", "x"), complete("stop"), "surrogate"),
 ]
 UNDECIDED: list[tuple[Json, Json, Json, Json]] = [
