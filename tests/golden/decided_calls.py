@@ -159,7 +159,7 @@ def _said_in_blocks(blocks: list[Json], finish: str | None) -> Said:
     def all_of(key: str) -> str:
         return "".join(block.get(key) or "" for block in blocks)
 
-    calls = tuple((block["name"], _dumped(block["input"])) for block in blocks if block["type"] == "tool_use")
+    calls = tuple((block["name"], _dumped(block.get("input") or {})) for block in blocks if block["type"] == "tool_use")
     return Said(all_of("thinking"), all_of("text"), calls, finish or "")
 
 

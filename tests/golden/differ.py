@@ -18,6 +18,7 @@ import json
 import sys
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.golden.compare import Json, ask, differences, fold
 from tests.golden.decided_calls import other_way, reason_for
+from tests.golden.decided_markup import markup_reason
 from tests.golden.generated import decided, requests
 from tests.golden.generated_calls import call_requests
 
@@ -75,7 +77,9 @@ def main() -> int:
         hard = [item for item in differences(early(fold(want)), fold(got)) if args.wording or item[0] != ".wording"]
         if not hard or decided(request, hard):
             return request, hard, DECIDED if hard else None
-        return request, hard, reason_for(request, hard, want, got, lambda: ask(args.vllm, other_way(request)))
+        whole = cache(lambda: ask(args.vllm, other_way(request)))
+        reason = reason_for(request, hard, want, got, whole) or markup_reason(request, hard, want, got, whole)
+        return request, hard, reason
 
     groups: dict[str, list[Json]] = defaultdict(list)
     reasons: Counter[str] = Counter()

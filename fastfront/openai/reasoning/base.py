@@ -23,6 +23,7 @@ class ReasoningParser(ABC):
     boundaries: ClassVar[tuple[str, ...]] = ()     # of turns: markers before the last one say nothing
     begins_inside: ClassVar[bool] = False
     keeps_special_tokens: ClassVar[Keeps] = "never"
+    uncounted: ClassVar[tuple[str, ...]] = ()      # markers that are no tokens of reasoning even within it
     counts: ClassVar[Literal["none", "inside", "between"]] = "none"   # how reasoning tokens are counted, see `count`
     reads_calls: ClassVar[bool] = False            # one parser reads the whole message, see `tools.harmony`
 

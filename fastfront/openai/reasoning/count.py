@@ -10,7 +10,7 @@ from fastfront.openai.reasoning.base import ReasoningParser
 class ReasoningCounter:
     """Counts tokens by id. One for each choice.
 
-    "inside": from the beginning, or an opening marker, to whatever ends reasoning; special tokens do not count.
+    "inside": from the beginning, or an opening marker, to whatever ends reasoning; special tokens and markers do not count.
     "between": from an opening marker to a closing one. "none": there are none to tell.
     """
 
@@ -26,7 +26,7 @@ class ReasoningCounter:
         self._opens = _ids(parser.opens, token_id)
         self._closes = _ids(parser.closes, token_id)
         self._ends = self._closes | _ids(parser.implied, token_id)
-        self._special = special
+        self._uncounted = _ids(parser.uncounted, token_id).union(special)
         self._inside = parser.begins_inside
         self._reopens = getattr(parser, "reopens", False)
         self._depth = 0
@@ -44,7 +44,7 @@ class ReasoningCounter:
                 self._inside = self._inside or self._reopens
             elif token in self._ends:
                 self._inside = False
-            elif self._inside and token not in self._special:
+            elif self._inside and token not in self._uncounted:
                 self.count += 1
 
     def _add_between(self, ids: Iterable[int]) -> None:

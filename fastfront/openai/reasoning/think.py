@@ -93,6 +93,7 @@ class Qwen3Reasoning(ThinkParser):
     begins_inside = True
     drops_ends = True
     keeps_special_tokens = "always"
+    uncounted = ("</tool_call>",)
     counts = "inside"
 
     @classmethod
@@ -112,6 +113,7 @@ class SeedOssReasoning(Qwen3Reasoning):
     opens = ("<seed:think>",)
     closes = ("</seed:think>",)
     implied = ("<seed:tool_call>",)
+    uncounted = ("</seed:tool_call>",)
     boundaries = ()
 
 
@@ -161,6 +163,7 @@ class KimiK2Reasoning(ThinkParser):
     trims = True
     drops_ends = True
     keeps_special_tokens = "always"
+    uncounted = ("<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>")
     counts = "inside"
 
     @classmethod
@@ -180,6 +183,7 @@ class Glm45Reasoning(ThinkParser):
     trims = True
     drops_ends = True
     keeps_special_tokens = "always"
+    uncounted = ("</tool_call>",)
     counts = "inside"
 
     @classmethod

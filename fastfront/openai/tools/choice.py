@@ -37,12 +37,16 @@ class Parsers:
     dropped: re.Pattern[str] | None = None     # special tokens that are neither text nor a marker of the parsers
 
     def dropping(self, special_tokens: Iterable[str]) -> Parsers:
-        """The same, told the model's special tokens. Where they are kept for the parsers' sake the others are no text."""
+        """The same, told the model's special tokens. Where they are kept for the parsers' sake the others are no text.
+
+        A reasoning parser that looks for words leaves all of them in its answers.
+        """
         tools, reasoning = self.tools, self.reasoning
         drops = [parser for parser in (tools, reasoning) if parser is not None and parser.keeps_special_tokens == "always"]
         if tools is not None and tools.drops_special_tokens:
             drops.append(tools)
-        if not drops or (tools is not None and not tools.markers) or (reasoning is not None and reasoning.reads_calls):
+        by_words = reasoning is not None and (reasoning.reads_calls or reasoning.keeps_special_tokens == "never")
+        if not drops or by_words or (tools is not None and not tools.markers):
             return self
         markers = set(tools.markers if tools else ())
         if reasoning is not None:

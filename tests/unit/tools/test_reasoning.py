@@ -157,12 +157,13 @@ def test_the_template_can_turn_thinking_off(name: str, arguments: dict[str, bool
     assert start_of(REASONING_PARSERS[name], "", arguments, stream=True).off is not thinks
 
 
-TOKENS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "<|im_end|>": 4}
+TOKENS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "<|im_end|>": 4, "</tool_call>": 5}
 COUNTS = [
     ("qwen3", [1, 10, 11, 2, 12, 13, 4], 2),
     ("qwen3", [10, 11, 4], 2),
     ("qwen3", [10, 3, 11, 4], 1),
     ("glm45", [10, 2, 11, 1, 12, 2, 4], 2),
+    ("glm45", [10, 5, 11, 4], 2),
     ("qwen3", [10, 2, 11, 1, 12, 2, 4], 1),
     ("deepseek_r1", [10, 11, 2, 12], 0),
     ("deepseek_r1", [1, 10, 11, 2, 12], 2),
