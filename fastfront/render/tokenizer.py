@@ -10,6 +10,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.errors import SetupError
 from fastfront.render.model_info import read_json
 
@@ -55,6 +56,13 @@ class TextTokenizer:
     def tokens(self, ids: list[int]) -> list[str]:
         """The vocabulary's own spelling of each id, "" for an id without a token."""
         return [self._tokenizer.id_to_token(i) or "" for i in ids]
+
+    def vocabulary(self) -> Vocabulary:
+        """The bytes of all tokens, for native decoding. Raises SetupError naming tokenizer.json."""
+        try:
+            return Vocabulary.from_tokenizer(self._tokenizer)
+        except ValueError as error:
+            raise SetupError(f"{self.path}: {error}") from error
 
     def special_ids(self) -> frozenset[int]:
         """Ids of the tokens that tokenizer.json calls special."""

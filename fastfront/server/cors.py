@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastfront.config import ServeConfig
 from fastfront.server.exchange import Exchange, Headers
 
 SAFE_HEADERS = ("Accept", "Accept-Language", "Content-Language", "Content-Type")
@@ -45,3 +46,9 @@ class Cors:
         ]
         text = f"Disallowed CORS {', '.join(refused)}" if refused else "OK"
         exchange.reply(text.encode(), "text/plain; charset=utf-8", 400 if refused else 200, headers)
+
+
+def cors_of(config: ServeConfig) -> Cors | None:
+    if not config.allowed_origins:
+        return None
+    return Cors(config.allowed_origins, config.allowed_methods, config.allowed_headers, config.allow_credentials)

@@ -13,13 +13,30 @@ from fastfront.config import ServeConfig
 from fastfront.errors import SetupError
 from fastfront.server.exchange import Request
 from fastfront.server.granian import GranianServer
-from fastfront.server.http import HttpServer
+from fastfront.server.http import HttpServer, bind_socket
+from fastfront.server.tls import check_certificate
 
 OPEN_FILES = 65_535
 OWN_FILES = 24  # without lanes and engines
 SPARE_FILES = 64  # for the engines' sockets, files that are read, and so on
 log = logging.getLogger("fastfront")
 WebServer = HttpServer | GranianServer
+
+
+def open_socket(config: ServeConfig) -> socket.socket:
+    """A bound socket where the flags say, which does not listen yet. Raises SetupError."""
+    if config.ssl_certfile is not None and config.ssl_keyfile is not None:
+        if config.uds is not None:
+            raise SetupError("--uds and --ssl-certfile do not go together: TLS is for connections from other machines")
+        check_certificate(config.ssl_certfile, config.ssl_keyfile)
+    try:
+        sock = bind_socket(config.host, config.port, config.uds)
+    except (OSError, TypeError, ValueError) as error:  # a host that cannot be encoded is one of the latter
+        reason = getattr(error, "strerror", None) or error
+        raise SetupError(
+            f"cannot listen on {config.uds or f'{config.host}:{config.port}'}: {reason} (--host, --port, --uds)"
+        ) from error
+    return sock
 
 
 def make_server(config: ServeConfig, sock: socket.socket, intake: Callable[[Request], None]) -> WebServer:

@@ -26,7 +26,7 @@ from fastfront.engine_client.commands import engine_command, engine_environment,
 from fastfront.engine_client.handshake import EngineInfo, Handshake, LaneSockets, bind, bind_lanes
 from fastfront.engine_client.lane import Lane
 from fastfront.engine_client.rejoin import Rejoin
-from fastfront.engine_client.supervisor import Supervisor, describe
+from fastfront.engine_client.supervisor import Supervisor
 from fastfront.engine_client.utility import Utilities
 from fastfront.errors import EngineError, FastfrontError, SetupError
 from fastfront.metrics.engines import EngineCollector
@@ -41,26 +41,25 @@ from fastfront.openai.failures import failure_event
 from fastfront.openai.reasoning.engine_flags import engine_flags
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.openai.tools.registry import REASONING_PARSERS
-from fastfront.render.tokenizer import TextTokenizer
 from fastfront.server.access import AccessLog
 from fastfront.server.app import App
 from fastfront.server.bell import Bell
-from fastfront.server.cors import Cors
+from fastfront.server.cors import cors_of
 from fastfront.server.development import Development, development_mode
 from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
 from fastfront.server.gil import require_gil_off
 from fastfront.server.health import Health
-from fastfront.server.http import bind_socket, remove_socket_file
+from fastfront.server.http import remove_socket_file
 from fastfront.server.idle_gc import IdleCollector
-from fastfront.server.listen import WebServer, describe_socket, make_server, raise_open_files
+from fastfront.server.listen import WebServer, describe_socket, make_server, open_socket, raise_open_files
 from fastfront.server.logs import configure_logging
+from fastfront.server.losses import Losses
 from fastfront.server.orca import Load
 from fastfront.server.request_log import RequestLog
 from fastfront.server.routes import Routes, failure_answer
 from fastfront.server.scrapes import Scrapes
-from fastfront.server.tls import check_certificate
-from fastfront.server.tracing.exporter import Exporter
-from fastfront.server.tracing.tracer import Tracer, headers_from
+from fastfront.server.tracing.exporter import exporter_of
+from fastfront.server.tracing.tracer import Tracer
 from fastfront.server.watch import Watch
 from fastfront.streams.admission import Admission
 from fastfront.streams.dispatcher import Dispatcher
@@ -91,8 +90,8 @@ class Server:
         self._sleep = SleepState(config.served_model_name[0], config.data_parallel_size)
         self._utilities = Utilities(self._balancer)
         self._lanes: list[Lane] = []
+        self._losses = Losses(self._balancer, self._health, self._stats, self._lanes)
         self._supervisor: Supervisor | None = None
-        self._rejoin: Rejoin | None = None
         self._access_log: AccessLog | None = None
         self._exporter = exporter_of(config)
 
@@ -113,17 +112,7 @@ class Server:
     def _serve(self) -> int:
         config = self._config
         raise_open_files(config.lanes, config.data_parallel_size)
-        if config.ssl_certfile is not None and config.ssl_keyfile is not None:
-            if config.uds is not None:
-                raise SetupError("--uds and --ssl-certfile do not go together: TLS is for connections from other machines")
-            check_certificate(config.ssl_certfile, config.ssl_keyfile)
-        try:
-            sock = bind_socket(config.host, config.port, config.uds)
-        except (OSError, TypeError, ValueError) as error:  # a host that cannot be encoded is one of the latter
-            reason = getattr(error, "strerror", None) or error
-            raise SetupError(
-                f"cannot listen on {config.uds or f'{config.host}:{config.port}'}: {reason} (--host, --port, --uds)"
-            ) from error
+        sock = open_socket(config)
         try:
             server = self._start(sock)
         except BaseException:
@@ -155,21 +144,21 @@ class Server:
                 [*engine_command(config, python, index, handshake_address, vocabulary_size), *reasoning]
                 for index in range(config.data_parallel_size_local)
             ]
-            self._supervisor = Supervisor(commands, engine_environment(config), self._on_engine_exit)
+            self._supervisor = Supervisor(commands, engine_environment(config), self._losses.exited)
             self._supervisor.start()
         else:
             log.info("waiting for %d engine(s) at %s", config.data_parallel_size, handshake_address)
-        vocabulary = vocabulary_of(serving.tokenizer)
+        vocabulary = serving.tokenizer.vocabulary()
         engines = self._join(handshake_socket, sockets)
-        self._rejoin = Rejoin(
+        rejoin = self._losses.rejoin = Rejoin(
             sockets, config.data_parallel_size,
             supervised=config.data_parallel_size_local, local=config.say_local, restarts=config.engine_restarts,
-            ready_timeout_s=config.engine_ready_timeout_s, on_back=self._on_engine_back, on_given_up=self._on_engine_given_up,
+            ready_timeout_s=config.engine_ready_timeout_s, on_back=self._losses.back, on_given_up=self._losses.given_up,
         )  # fmt: skip
         serving = serving.with_engine_limits(min(engine.max_model_len for engine in engines))
-        self._start_lanes(sockets, vocabulary)
+        self._start_lanes(sockets, vocabulary, rejoin)
         server = self._start_http(sock, serving, vocabulary, engines)
-        self._rejoin.start(handshake_socket, self._supervisor)
+        rejoin.start(handshake_socket, self._supervisor)
         if self._supervisor is not None:
             self._supervisor.watch()
         require_gil_off()
@@ -191,8 +180,7 @@ class Server:
 
         return handshake.run(config.engine_ready_timeout_s, check, lambda text: log.info("%s", text))
 
-    def _start_lanes(self, sockets: list[LaneSockets], vocabulary: Vocabulary) -> None:
-        assert self._rejoin is not None
+    def _start_lanes(self, sockets: list[LaneSockets], vocabulary: Vocabulary, rejoin: Rejoin) -> None:
         for index, pair in enumerate(sockets):
             pump = Pump(
                 vocabulary, failure_answer, failure_event, SSE_HEADERS, JSON_HEADERS,
@@ -200,8 +188,8 @@ class Server:
             )  # fmt: skip
             ping_s = self._config.sse_keep_alive_interval_s
             lane = Lane(
-                index, pair.sockets, pump, self._balancer, self._on_engine_dead, self._on_stats, ping_s, self._utilities.replied,
-                self._rejoin.payload,
+                index, pair.sockets, pump, self._balancer, self._losses.dead, self._on_stats, ping_s, self._utilities.replied,
+                rejoin.payload,
             )  # fmt: skip
             self._lanes.append(lane)
         for lane in self._lanes:
@@ -302,45 +290,6 @@ class Server:
         if isinstance(waiting, int) and isinstance(usage, (int, float)):
             self._balancer.report(engine, waiting, usage)
 
-    def _on_engine_exit(self, index: int, status: int) -> None:
-        """A local engine process ended by itself. On the watcher's thread."""
-        self._on_engine_dead(index, f"engine {index} ended with {describe(status)}")
-        if self._rejoin is not None:
-            self._rejoin.ended(index)
-
-    def _on_engine_dead(self, index: int, reason: str) -> None:
-        """Engine `index` (-1: all) is lost. Any thread; several may find out, the first reason is logged."""
-        dead = range(self._config.data_parallel_size) if index < 0 else [index]
-        newly = [engine for engine in dead if self._balancer.dead(engine)]
-        for engine in newly:
-            self._stats.forget(engine)
-            if self._rejoin is not None:
-                self._rejoin.lost(engine)
-        if newly:
-            log.error("%s", reason)
-        if not self._balancer.any_alive:
-            self._none_left(reason)
-        for lane in self._lanes:
-            lane.post(lambda lane=lane: lane.lose_engine(index, reason))  # type: ignore[misc]
-
-    def _none_left(self, reason: str) -> None:
-        if self._rejoin is not None and self._rejoin.expected():
-            self._health.waiting(reason)
-        else:
-            self._health.dead(reason)
-
-    def _on_engine_back(self, index: int) -> None:
-        """A lost engine is ready again. On the joiner's thread."""
-        self._balancer.back(index)
-        self._health.back()
-        if not self._balancer.any_alive:  # lost again, and whoever noticed may have said so before
-            self._none_left(f"engine {index} was lost again")
-
-    def _on_engine_given_up(self, index: int) -> None:
-        """A local engine will not be started again. On the joiner's thread."""
-        if not self._balancer.any_alive:
-            self._none_left(f"engine {index} keeps ending")
-
     # ---- end -------------------------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
@@ -388,27 +337,6 @@ class Server:
         deadline = time.monotonic() + timeout_s
         while self._live() and time.monotonic() < deadline and self._signals <= signals:
             time.sleep(DRAIN_POLL_S)
-
-
-def vocabulary_of(tokenizer: TextTokenizer) -> Vocabulary:
-    try:
-        return Vocabulary.from_tokenizer(tokenizer.raw)
-    except ValueError as error:
-        raise SetupError(f"{tokenizer.path}: {error}") from error
-
-
-def cors_of(config: ServeConfig) -> Cors | None:
-    if not config.allowed_origins:
-        return None
-    return Cors(config.allowed_origins, config.allowed_methods, config.allowed_headers, config.allow_credentials)
-
-
-def exporter_of(config: ServeConfig) -> Exporter | None:
-    """Raises SetupError for an endpoint of another kind."""
-    if config.otlp_traces_endpoint is None:
-        return None
-    headers = headers_from(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
-    return Exporter(config.otlp_traces_endpoint, os.environ.get("OTEL_SERVICE_NAME") or "fastfront", headers)
 
 
 def run(config: ServeConfig) -> int:

@@ -13,7 +13,6 @@ from fastfront.errors import SetupError
 from fastfront.render.tokenizer import load_tokenizer
 from fastfront.server.http import bind_socket, remove_socket_file
 from fastfront.server.listen import raise_open_files
-from fastfront.server.run import vocabulary_of
 from tests.unit.support import make_folder
 
 
@@ -64,4 +63,4 @@ def test_a_vocabulary_that_cannot_be_read_is_the_files_fault(tmp_path: Path) -> 
     content["model"]["vocab"]["far"] = 1 << 31
     (folder / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(SetupError, match=r"tokenizer\.json: token id"):
-        vocabulary_of(load_tokenizer(folder))
+        load_tokenizer(folder).vocabulary()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import os
 import queue
 import threading
 import time
@@ -12,8 +13,10 @@ import urllib.parse
 
 import setproctitle
 
+from fastfront.config import ServeConfig
 from fastfront.errors import SetupError
 from fastfront.server.tracing.spans import Span, export_body
+from fastfront.server.tracing.tracer import headers_from
 
 log = logging.getLogger("fastfront.traces")
 MAX_PENDING = 20_000                            # spans that wait; more are dropped
@@ -100,3 +103,11 @@ class Exporter:
         if now - self._complained_at >= COMPLAIN_EVERY_S:
             self._complained_at = now
             log.warning("%d spans could not be sent to %s: %s", count, self._address[0], reason)
+
+
+def exporter_of(config: ServeConfig) -> Exporter | None:
+    """Raises SetupError for an endpoint of another kind."""
+    if config.otlp_traces_endpoint is None:
+        return None
+    headers = headers_from(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
+    return Exporter(config.otlp_traces_endpoint, os.environ.get("OTEL_SERVICE_NAME") or "fastfront", headers)

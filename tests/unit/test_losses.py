@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from fastfront.engine_client.balancer import Balancer
+from fastfront.metrics.registry import EngineStats
 from fastfront.server.health import Health
-from fastfront.server.run import Server
+from fastfront.server.losses import Losses
 
 
 class Slow(Health):
@@ -27,14 +28,11 @@ class Slow(Health):
 @pytest.mark.parametrize("restarts", [False, True])
 def test_an_engine_lost_while_it_is_let_in(restarts: bool) -> None:
     """Requests are refused then, and a server that expects no other engine leaves."""
-    server = object.__new__(Server)
-    server._lanes = []
-    server._config = SimpleNamespace(data_parallel_size=1)  # type: ignore[assignment]
-    server._stats = SimpleNamespace(forget=lambda _: None)  # type: ignore[assignment]
-    server._rejoin = SimpleNamespace(lost=lambda _: None, expected=lambda: restarts)  # type: ignore[assignment]
-    server._balancer = Balancer(1)
-    server._health = Slow(lambda: server._on_engine_dead(0, "gone again"))
-    server._balancer.dead(0)
-    server._on_engine_back(0)
-    assert not server._health.ok
-    assert (server._health.dead_reason is not None) == (not restarts)
+    balancer = Balancer(1)
+    health = Slow(lambda: losses.dead(0, "gone again"))
+    losses = Losses(balancer, health, EngineStats(), [])
+    losses.rejoin = SimpleNamespace(lost=lambda _: None, expected=lambda: restarts)  # type: ignore[assignment]
+    balancer.dead(0)
+    losses.back(0)
+    assert not health.ok
+    assert (health.dead_reason is not None) == (not restarts)
