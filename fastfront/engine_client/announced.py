@@ -13,7 +13,8 @@ PATIENCE_S = 10.0  # within which an engine that has said it leaves must be gone
 class AnnouncedDeath:
     """An engine has said that it is about to leave, but not which: the one that is lost next, or has just been.
 
-    Used by one thread. The loss may be known before its announcement is read: others have seen the process end, or have read theirs.
+    Used by one thread. The loss may be known before its announcement is read: others have seen the process end, or
+    have read theirs.
     """
 
     def __init__(self, balancer: Balancer, clock: Callable[[], float] = time.monotonic) -> None:
