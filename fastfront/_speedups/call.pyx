@@ -1,10 +1,11 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 """Building a Call from a PreparedCall: everything the lane needs later without running Python."""
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
+from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put, buf_reserve
 from fastfront._speedups.clocks cimport monotonic
 from fastfront._speedups.detokenizer cimport detok_free, detok_init, detok_prime
 from fastfront._speedups.json_escape cimport json_escape
@@ -13,9 +14,11 @@ from fastfront._speedups.msgpack cimport mpw_array, mpw_bool, mpw_float, mpw_int
 from fastfront._speedups.output cimport FINISH_NONE
 from fastfront._speedups.prepared cimport PreparedCall, PreparedPrompt
 from fastfront._speedups.stop_matcher cimport stops_free, stops_new, stops_state_free, stops_state_init
+from fastfront._speedups.token_ids cimport packed_count, packed_ids
 from fastfront._speedups.vocabulary cimport Vocabulary
 
 cdef enum:
+    ADD_BYTES = 256             # about what an ADD message takes besides ids
     PRIME_TOKENS = 8            # a character has at most 4 bytes, so the last 8 prompt ids hold any unfinished one
 
 
@@ -83,11 +86,13 @@ cdef int pack_add(
     """Fields 1..21 of EngineCoreRequest; the request id (field 0) is written when the stream has its slot."""
     cdef dict sampling = prepared.sampling
     cdef object seed = prepared.seed
-    cdef int64_t token
-    cdef list ids = prompt.token_ids
-    check(mpw_array(b, <uint32_t>len(ids)))
-    for token in ids:
-        check(mpw_int(b, token))
+    cdef const int32_t *ids = packed_ids(prompt.ids)
+    cdef Py_ssize_t k, n = packed_count(prompt.ids)
+    check(mpw_array(b, <uint32_t>n))
+    if buf_reserve(b, 5 * n + ADD_BYTES) < 0:
+        raise MemoryError
+    for k in range(n):
+        check(mpw_int(b, ids[k]))
     check(mpw_nil(b))                                                       # 2 mm_features
     check(mpw_map(b, <uint32_t>(len(sampling) + 1 + (seed is not None))))   # 3 sampling_params
     for key, value in sampling.items():
@@ -118,15 +123,13 @@ cdef int pack_add(
     return check(mpw_nil(b))                                                # 21 kv_hints
 
 
-cdef int json_ids(Buf *b, list ids) except -1:
-    cdef int64_t token
-    cdef bint first = True
+cdef int json_ids(Buf *b, const int32_t *ids, Py_ssize_t n) except -1:
+    cdef Py_ssize_t k
     check(buf_byte(b, c'['))
-    for token in ids:
-        if not first:
+    for k in range(n):
+        if k:
             check(buf_byte(b, c','))
-        first = False
-        check(buf_int(b, token))
+        check(buf_int(b, ids[k]))
     return check(buf_byte(b, c']'))
 
 
@@ -146,11 +149,12 @@ cdef class Call:
                  double arrival_time, object on_end=None, list headers=None):
         cdef CallC *c = &self.c
         cdef uint32_t n = <uint32_t>prepared.n, i, j
-        cdef list prompts = prepared.prompts, ids
+        cdef list prompts = prepared.prompts
+        cdef const int32_t *ids
         cdef PreparedPrompt prompt
         cdef Choice *ch
         cdef int64_t prime[PRIME_TOKENS]
-        cdef Py_ssize_t k, start
+        cdef Py_ssize_t k, start, n_ids
         cdef str kind
         self.vocabulary = vocabulary
         self.protocol = protocol
@@ -200,10 +204,11 @@ cdef class Call:
             c.stops = stops_new(prepared.stop)
         for i in range(<uint32_t>len(prompts)):
             prompt = prompts[i]
-            ids = prompt.token_ids
-            c.prompt_tokens += <uint64_t>len(ids)
-            start = max(0, len(ids) - PRIME_TOKENS)
-            for k in range(start, len(ids)):
+            ids = packed_ids(prompt.ids)
+            n_ids = packed_count(prompt.ids)
+            c.prompt_tokens += <uint64_t>n_ids
+            start = max(0, n_ids - PRIME_TOKENS)
+            for k in range(start, n_ids):
                 prime[k - start] = ids[k]
             for j in range(n):
                 ch = &c.choices[i * n + j]
@@ -211,20 +216,20 @@ cdef class Call:
                 ch.index = i * n + j
                 ch.engine = engines[ch.index]
                 ch.finish = FINISH_NONE
-                ch.prompt_tokens = <uint32_t>len(ids)
+                ch.prompt_tokens = <uint32_t>n_ids
                 ch.min_tokens = prepared.min_tokens
                 ch.max_tokens = prompt.max_tokens
                 detok_init(&ch.detok, vocabulary, prepared.skip_special_tokens, True)
-                detok_prime(vocabulary, &ch.detok, prime, len(ids) - start)
+                detok_prime(vocabulary, &ch.detok, prime, n_ids - start)
                 if c.stops != NULL:
                     check(stops_state_init(c.stops, &ch.stop))
-                ch.first_prompt_id = ids[0] if ids else -1
+                ch.first_prompt_id = ids[0] if n_ids else -1
                 if c.wants_logprobs:
-                    for k in range(len(ids) - start):
+                    for k in range(n_ids - start):
                         context_add(&ch.context, prime[k])
                 put_str(&ch.echo, prompt.echo_text)
                 if c.return_ids or (c.stream and not c.chat and prompt.echo_text):
-                    json_ids(&ch.prompt_ids, ids)
+                    json_ids(&ch.prompt_ids, ids, n_ids)
                 pack_add(&ch.add, prepared, prompt, j, arrival_time, client_index)
         c.ready_at = monotonic()
 

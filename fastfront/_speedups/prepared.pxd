@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 
 
 cdef class PreparedPrompt:
-    cdef public list token_ids                  # within the vocabulary
+    cdef public bytes ids                       # packed (token_ids.pxd), within the vocabulary
     cdef public int64_t max_tokens
     cdef public str echo_text
     cdef public object text                     # str or None

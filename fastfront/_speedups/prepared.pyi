@@ -7,10 +7,14 @@ from fastfront.streams.sink import Sink
 FIELDS: tuple[str, ...]
 
 class PreparedPrompt:
-    token_ids: list[int]
+    ids: bytes
     max_tokens: int
     echo_text: str
     text: str | None
+    @property
+    def token_ids(self) -> list[int]: ...
+    @property
+    def length(self) -> int: ...
     def __init__(self, token_ids: list[int], max_tokens: int, echo_text: str = "", text: str | None = None) -> None: ...
 
 class PreparedCall:

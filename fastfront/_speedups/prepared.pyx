@@ -1,20 +1,33 @@
 # cython: language_level=3, freethreading_compatible=True
 """Requests that are ready for a lane. One thread at a time; nothing changes once a lane has it."""
+from fastfront._speedups.token_ids cimport packed_count
+
+from fastfront._speedups.token_ids import pack, unpack
 
 
 cdef class PreparedPrompt:
     """One prompt of a call.
 
     `token_ids` are within the vocabulary and shorter than max_model_len; `max_tokens` is already cut to what fits behind them.
+    They are kept packed, as `ids`; `length` is how many there are.
     `echo_text` is what is sent before the first generated text ("" without echo); `text` is a chat's prompt where the answer
     shows it.
     """
 
     def __init__(self, list token_ids not None, max_tokens, str echo_text not None="", text=None):
-        self.token_ids = token_ids
+        self.ids = pack(token_ids)
         self.max_tokens = max_tokens
         self.echo_text = echo_text
         self.text = text
+
+    @property
+    def token_ids(self) -> list:
+        """A new list."""
+        return unpack(self.ids)
+
+    @property
+    def length(self) -> int:
+        return packed_count(self.ids)
 
     def __eq__(self, other):
         if not isinstance(other, PreparedPrompt):
@@ -22,7 +35,7 @@ cdef class PreparedPrompt:
         return self.values() == (<PreparedPrompt>other).values()
 
     cdef tuple values(self):
-        return self.token_ids, self.max_tokens, self.echo_text, self.text
+        return self.ids, self.max_tokens, self.echo_text, self.text
 
 
 cdef class PreparedCall:

@@ -10,7 +10,7 @@ class QuickChats:
         self,
         *,
         fill: Callable[[str, list[str], bool], str | None],
-        encode: Callable[[str], list[int]],
+        encode: Callable[[str], bytes],
         model: str,
         model_names: frozenset[str],
         any_model_name: bool,

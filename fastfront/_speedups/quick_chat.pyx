@@ -4,11 +4,12 @@
 Most requests have few fields, texts for messages and nothing out of bounds. `QuickChats` makes of such a request what
 `fastfront.openai.chat.prepare_chat_fields` makes of it, and leaves all others, and all errors, to that.
 """
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.time cimport time
 
 from fastfront._speedups.plain_chat cimport read_plain_chat
 from fastfront._speedups.prepared cimport PreparedCall, PreparedPrompt
+from fastfront._speedups.token_ids cimport packed_count, packed_ids
 
 import os
 
@@ -46,7 +47,7 @@ cdef int64_t number(dict fields, str name, int64_t otherwise) except? -2:
 cdef class QuickChats:
     """What one server's requests have in common. Immutable but for the counter of labels; any thread.
 
-    `fill(roles, texts, add_generation_prompt)` gives the prompt of a plain chat or None, `encode(text)` its ids.
+    `fill(roles, texts, add_generation_prompt)` gives the prompt of a plain chat or None, `encode(text)` its ids, packed.
     `max_new_tokens` and `max_tokens_cap` are the server's default and bound, or None; `stopping` and `ignoring` the sampling map's keys
     about stop tokens without and with `ignore_eos`.
     """
@@ -183,10 +184,13 @@ cdef class QuickChats:
     cdef PreparedPrompt prompt_of(self, list messages, int64_t requested):
         """None: not a plain chat, or perhaps too long."""
         cdef PreparedPrompt prompt
-        cdef list texts, ids
+        cdef list texts
+        cdef bytes packed
+        cdef const int32_t *ids
+        cdef Py_ssize_t k, n
         cdef str roles, text
         cdef int64_t room = self.max_model_len - requested if requested < self.max_model_len else self.max_model_len
-        cdef int64_t token, left
+        cdef int64_t left
         plain = read_plain_chat(messages)
         if plain is None:
             return None
@@ -198,18 +202,20 @@ cdef class QuickChats:
         text = self.fill(roles, texts, True)
         if text is None or len(text) > room:
             return None
-        ids = self.encode(text)
-        if not ids or len(ids) > room:
+        packed = self.encode(text)
+        ids = packed_ids(packed)
+        n = packed_count(packed)
+        if n == 0 or n > room:
             return None
-        for token in ids:
-            if not 0 <= token <= self.max_token_id:
+        for k in range(n):
+            if not 0 <= ids[k] <= self.max_token_id:
                 return None
-        left = self.max_model_len - len(ids)
+        left = self.max_model_len - n
         left = min(left, requested if requested else self.max_new_tokens, self.max_tokens_cap)
         if left < 1:
             return None
         prompt = PreparedPrompt.__new__(PreparedPrompt)
-        prompt.token_ids = ids
+        prompt.ids = packed
         prompt.max_tokens = left
         prompt.echo_text = ""
         return prompt

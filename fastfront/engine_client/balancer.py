@@ -32,7 +32,7 @@ class Balancer:
         self._next = 0
         self._losses = 0
         self._lost_at = -math.inf
-        self._affinity = affinity
+        self.looks_at_prompts = affinity
         self._prefixes = PrefixTable()
 
     def pick(
@@ -42,7 +42,7 @@ class Balancer:
 
         A `rank` pins them all to that engine ([] if it is gone). `prompt` and its cache `salt` are looked at with affinity only.
         """
-        keys = beginnings(prompt, salt) if self._affinity and prompt is not None else []
+        keys = beginnings(prompt, salt) if self.looks_at_prompts and prompt is not None else []
         with self._lock:
             if rank is not None:
                 if not self._alive[rank]:

@@ -62,7 +62,7 @@ class ChatSink:
         self._prompt_ids = [prompt.token_ids for prompt in prepared.prompts] if shows_prompt else None
         self._prompt_text = prepared.prompts[0].text
         self._prompt_logprobs = b"null"
-        self._prompt_tokens = [len(prompt.token_ids) for prompt in prepared.prompts]
+        self._prompt_tokens = [prompt.length for prompt in prepared.prompts]
         self._n = prepared.n
         self._shows_ids = shows_ids and not hides_details
         self._shows_logprobs = not hides_details

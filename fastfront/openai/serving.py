@@ -77,7 +77,7 @@ class Serving:
         ):
             return None
         return QuickChats(
-            fill=fill, encode=self.segments.encode, model=self.model, model_names=self.model_names,
+            fill=fill, encode=self.segments.packed, model=self.model, model_names=self.model_names,
             any_model_name=self.any_model_name, max_model_len=self.max_model_len, max_token_id=self.max_prompt_token_id,
             max_stop_strings=self.limits.max_stop_strings, stopping=self.stops.wire_map(False, None),
             ignoring=self.stops.wire_map(True, None), role=self.response_role, billing_header=BILLING_HEADER,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import threading
-from array import array
 from collections.abc import Iterable
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from fastfront._speedups.token_ids import Marks, unpack
 from fastfront.render.tokenizer import TextTokenizer, component_state
 from fastfront.render.words import WordEncoder
 
@@ -33,7 +33,7 @@ class SegmentEncoder:
     full the older is dropped; both attributes are replaced under the lock and read without it.
     """
 
-    __slots__ = ("_filled_bytes", "_ids", "_lock", "_old", "_plain", "_split", "_words", "_young", "marks")
+    __slots__ = ("_cut", "_filled_bytes", "_lock", "_old", "_plain", "_words", "_young", "marks")
 
     def __init__(self, tokenizer: TextTokenizer, texts: Iterable[str]) -> None:
         """Cut at those special tokens that occur in one of the texts (the chat template's, say)."""
@@ -41,35 +41,26 @@ class SegmentEncoder:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._plain = tokenizer
         self._words = WordEncoder(tokenizer.raw)
-        self._young: dict[str, array[int]] = {}
-        self._old: dict[str, array[int]] = {}
+        self._young: dict[str, bytes] = {}
+        self._old: dict[str, bytes] = {}
         self._filled_bytes = 0
         self._lock = threading.Lock()
-        self._ids = cutting_tokens(tokenizer.raw, texts)
-        self._split = re.compile("(" + "|".join(map(re.escape, self._ids)) + ")" if self._ids else "(?!)").split
-        if self._ids and not self._agrees():
-            self._ids = {}
-        self.marks = frozenset(self._ids)
+        ids = cutting_tokens(tokenizer.raw, texts)
+        split = re.compile("(" + "|".join(map(re.escape, ids)) + ")").split
+        self._cut = Marks(ids, split) if ids else None
+        if ids and not self._agrees(list(ids)):
+            self._cut = None
+        self.marks = frozenset(ids) if self._cut is not None else frozenset()
 
     def encode(self, text: str) -> list[int]:
         """The text's token ids."""
-        if not self._ids:
-            return self._words.encode(text)
-        pieces = self._split(text)
-        if len(pieces) == 1:
-            return self._words.encode(text)
-        young, ids = self._young, self._ids
-        out: list[int] = []
-        at_mark = False
-        for piece in pieces:
-            if at_mark:
-                out.append(ids[piece])
-            elif piece in young:  # never .get(): see docs/structures.md, rules between threads
-                out += young[piece].tolist()
-            elif piece:
-                out += self._fetch(piece)
-            at_mark = not at_mark
-        return out
+        return unpack(self.packed(text))
+
+    def packed(self, text: str) -> bytes:
+        """The same, packed."""
+        cut = self._cut
+        packed = None if cut is None else cut.encode(text, self._young, self._fetch)
+        return self._words.packed(text) if packed is None else packed
 
     def encode_wrapped(self, text: str) -> list[int]:
         """The same with the tokens that the tokenizer puts around a text."""
@@ -78,30 +69,27 @@ class SegmentEncoder:
             return plain.encode(text, True)
         return [*plain.prefix_ids, *self.encode(text), *plain.suffix_ids]
 
-    def _fetch(self, piece: str) -> list[int]:
-        """Ids of a piece that is not in the younger generation."""
-        found: list[int]
+    def _fetch(self, piece: str) -> bytes:
+        """Packed ids of a piece that is not in the younger generation."""
         old = self._old
-        if piece in old:
+        if piece in old:  # never .get(): see docs/structures.md, rules between threads
             kept = old[piece]
-            found = kept.tolist()
         else:
-            found = self._words.encode(piece)
+            kept = self._words.packed(piece)
             if len(piece) > _MAX_PIECE_CHARS:
-                return found
-            kept = array("I", found)
+                return kept
         with self._lock:
             if piece not in self._young:
-                self._filled_bytes += len(piece) + len(kept) * kept.itemsize + _ENTRY_BYTES
+                self._filled_bytes += len(piece) + len(kept) + _ENTRY_BYTES
                 if self._filled_bytes > _GENERATION_BYTES:
                     self._old, self._young, self._filled_bytes = self._young, {}, 0
                 self._young[piece] = kept
-        return found
+        return kept
 
-    def _agrees(self) -> bool:
+    def _agrees(self, marks: list[str]) -> bool:
         """Whether a text full of borders is encoded alike in pieces and as a whole."""
-        text = "".join(f"{mark}a {mark} b\n{mark}\n\n{mark}C, d {mark}" for mark in self._ids) + " end"
-        return self.encode(text) == self._plain.encode(text, False)
+        text = "".join(f"{mark}a {mark} b\n{mark}\n\n{mark}C, d {mark}" for mark in marks) + " end"
+        return all(self.encode(form) == self._plain.encode(form, False) for form in (text, "ä" + text))
 
 
 def cutting_tokens(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]:

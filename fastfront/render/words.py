@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import threading
-from itertools import chain
 from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
+from fastfront._speedups.token_ids import join_words, pack, unpack
 from fastfront.render.tokenizer import component_state
 
 MOST_WORDS = 16_384  # of a generation
@@ -40,18 +40,17 @@ _CUT = re.compile(r"(?<=[A-Za-z0-9.,;:!?)\"'])(?= [A-Za-z])")
 _ENDS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.,;:!?)\"'")
 _STARTS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _PROBE = "It's 12 o'clock, 345 sharp; (don't\n\n  wait)  Ünïcode wörds 日本 語 and \t tabs  x\u0301 y end. A B'C d\u00a0e\u2003f"
-Ids = tuple[int, ...]
 
 
 class Words:
-    """Ids of words: of a text's first ones as they are, of others without the space before them. A word is only in here if a text
-    may be cut before and behind it wherever it stands."""
+    """Packed ids of words: of a text's first ones as they are, of others without the space before them. A word is only in here
+    if a text may be cut before and behind it wherever it stands."""
 
     __slots__ = ("first", "later")
 
     def __init__(self) -> None:
-        self.first: dict[str, Ids] = {}
-        self.later: dict[str, Ids] = {}
+        self.first: dict[str, bytes] = {}
+        self.later: dict[str, bytes] = {}
 
 
 class WordEncoder:
@@ -71,30 +70,27 @@ class WordEncoder:
         self._lock = threading.Lock()
         self.useful = can_be_cut(tokenizer)
         if self.useful:
-            self.useful = all(self.encode(_PROBE) == self._whole(_PROBE) for _ in range(2))
+            self.useful = all(self.packed(_PROBE) == self._whole(_PROBE) for _ in range(2))
 
     def encode(self, text: str) -> list[int]:
         """The text's token ids."""
-        words = text.split(" ")
-        if not self.useful or len(words) < FEW_WORDS:
+        return unpack(self.packed(text))
+
+    def packed(self, text: str) -> bytes:
+        """The same, packed."""
+        if not self.useful or text.count(" ") < FEW_WORDS - 1:
             return self._whole(text)
-        young, first = self._young, words[0]
-        if first not in young.first:  # never .get(): see docs/structures.md, rules between threads
-            return self._in_pieces(text)
-        del words[0]
-        try:
-            return [*young.first[first], *chain.from_iterable(map(young.later.__getitem__, words))]
-        except KeyError:
-            return self._in_pieces(text)
+        young = self._young
+        known = join_words(text, young.first, young.later)
+        return self._in_pieces(text) if known is None else known
 
-    def _whole(self, text: str) -> list[int]:
-        ids: list[int] = self._encode(text, None, False, False).ids
-        return ids
+    def _whole(self, text: str) -> bytes:
+        return pack(self._encode(text, None, False, False).ids)
 
-    def _in_pieces(self, text: str) -> list[int]:
+    def _in_pieces(self, text: str) -> bytes:
         """Encodes the words that are not known by themselves, unless they are many."""
         pieces = _CUT.split(text)
-        known: dict[str, Ids] = {}  # by piece; a text's first one may begin with a space too, and has the same ids then
+        known: dict[str, bytes] = {}  # by piece; a text's first one may begin with a space too, and has the same ids then
         new: dict[str, None] = {}
         for place, piece in enumerate(pieces):
             ids = self._kept(piece, place > 0)
@@ -105,14 +101,14 @@ class WordEncoder:
         many = len(new) > MOST_NEW and 4 * len(new) > len(pieces)
         some = [piece for piece in new if len(piece) <= MOST_CHARS][:MOST_NEW] if many else list(new)
         for piece, encoding in zip(some, self._batch(some, add_special_tokens=False), strict=True):
-            known[piece] = tuple(encoding.ids)
+            known[piece] = pack(encoding.ids)
             if len(piece) <= MOST_CHARS:
                 self._keep(piece, piece is not pieces[0], known[piece])
         if many:
             return self._whole(text)
-        return list(chain.from_iterable(map(known.__getitem__, pieces)))
+        return b"".join(map(known.__getitem__, pieces))
 
-    def _kept(self, piece: str, later: bool) -> Ids | None:
+    def _kept(self, piece: str, later: bool) -> bytes | None:
         """What is known of a piece; from now on in the younger generation."""
         key = piece[1:] if later else piece
         for generation in (self._young, self._old):
@@ -124,7 +120,7 @@ class WordEncoder:
                 return ids
         return None
 
-    def _keep(self, piece: str, later: bool, ids: Ids) -> None:
+    def _keep(self, piece: str, later: bool, ids: bytes) -> None:
         key = piece[1:] if later else piece
         if " " in key or key[-1:] not in _ENDS or (later and key[0] not in _STARTS):
             return

@@ -24,7 +24,7 @@ class RequestLog:
             params = params[:MAX_PARAMETER_CHARS] + "..."
         log.info(
             "Received request %s: %s, stream=%s, n=%d, prompt tokens %s, max_tokens %s, stop %r, priority=%d, params %s",
-            printable(call.external_id), call.kind, call.stream, call.n, [len(p.token_ids) for p in call.prompts][:16],
+            printable(call.external_id), call.kind, call.stream, call.n, [p.length for p in call.prompts][:16],
             [p.max_tokens for p in call.prompts][:16], call.stop, call.priority, params,
         )  # fmt: skip
         if log.isEnabledFor(logging.DEBUG):

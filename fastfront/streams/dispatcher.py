@@ -79,7 +79,7 @@ class Dispatcher:
         if self._admission is None or announced:
             engines = self._pick(prepared)
         else:
-            tokens = prepared.n * sum(len(prompt.token_ids) for prompt in prepared.prompts)
+            tokens = prepared.n * sum(prompt.length for prompt in prepared.prompts)
             engines = self._admission.admit(len(prepared.prompts) * prepared.n, tokens, lambda: self._pick(prepared))
         if not engines:
             raise EngineDeadError("no engine is running")
@@ -116,9 +116,8 @@ class Dispatcher:
 
     def _pick(self, prepared: PreparedCall) -> list[int]:
         choices = len(prepared.prompts) * prepared.n
-        return self._balancer.pick(
-            choices, prepared.data_parallel_rank, prepared.prompts[0].token_ids, prepared.cache_salt
-        )
+        prompt = prepared.prompts[0].token_ids if self._balancer.looks_at_prompts else None
+        return self._balancer.pick(choices, prepared.data_parallel_rank, prompt, prepared.cache_salt)
 
     def _again(
         self,

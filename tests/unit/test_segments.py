@@ -64,9 +64,9 @@ def test_a_piece_is_tokenized_once(tiny: TextTokenizer) -> None:
     words = encoder._words
 
     class Listener:
-        def encode(self, piece: str) -> list[int]:
+        def packed(self, piece: str) -> bytes:
             asked.append(piece)
-            return words.encode(piece)
+            return words.packed(piece)
 
     encoder._words = Listener()  # type: ignore[assignment]
     for end in ("one", "two", "one"):

@@ -103,7 +103,7 @@ class Beams:
 
     @property
     def _prompt_tokens(self) -> int:
-        return sum(len(prompt.token_ids) for prompt in self._call.prompts)
+        return sum(prompt.length for prompt in self._call.prompts)
 
 
 class ChatBeams(Beams):

@@ -53,7 +53,7 @@ def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCa
             chat.pop("thinking_token_budget", None)    # a bound is not worth refusing those who think
         check_chat(chat)
         prepared, reading = prepare_reading(chat, header, serving, "other")
-    length = len(prepared.prompts[0].token_ids)
+    length = prepared.prompts[0].length
     sink = MessageSink(prepared.external_id, prepared.model, length, prepared.stream, answer_of(reading))
     return prepared.replace(sink=sink, metrics=False)
 
