@@ -75,11 +75,11 @@ class ParserOptions:
 
     tools: str | None = None                    # only where tool choice is enabled
     reasoning: str | None = None
-    reasoning_start: str | None = None          # what begins reasoning besides the parser's markers
-    reasoning_cut: str | None = None            # what is written where a budget ends it; None: the parser's marker
     plugins: tuple[Path, ...] = ()
     strict_level: Literal["auto", "function", "parameter"] = "auto"
     hides_unused_tools: bool = False            # templates get no tools when none may be called
+    reasoning_start: str | None = None          # what begins reasoning besides the parser's markers
+    reasoning_cut: str | None = None            # what is written where a budget ends it; None: the parser's marker
 
 
 @dataclass(frozen=True, slots=True)

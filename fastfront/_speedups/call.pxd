@@ -44,6 +44,7 @@ cdef struct Choice:
     uint32_t longest            # and the most tokens one of them had
     Detok detok
     StopState stop
+    size_t soft                 # bytes at the end of text that are kept back: their token ends inside a character, or broken
     Buf text                    # streaming: text not sent yet (held back); else: the whole text
     Buf ids                     # return_token_ids: JSON digits of ids not sent yet ("1,2"); else the whole answer's
     Buf echo                    # UTF-8 text sent before the first generated text

@@ -2,7 +2,7 @@
 """From an engine's message to events: decoded, detokenized, checked for stop strings and encoded, into one buffer and a list."""
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memmove
+from libc.string cimport memcmp, memmove
 
 from fastfront._speedups.buffers cimport buf_byte, buf_free, buf_init, buf_int, buf_put
 from fastfront._speedups.call cimport CallC, Choice
@@ -47,6 +47,16 @@ cdef inline void prefetch_head(const Choice *ch) noexcept nogil:
     """What a choice's call points to, which must be at hand."""
     if ch != NULL:
         prefetch(ch.call.head.data, ch.call.head.len)
+
+
+cdef inline bint is_settled(const Choice *ch, size_t start) noexcept nogil:
+    """Whether the text from `start` on ends with a whole character that the next token leaves as it is.
+
+    vLLM gives out the text of a token that ends otherwise with the next one that does not, and drops it at the end.
+    """
+    if ch.detok.n_pending > ch.detok.primed:
+        return False
+    return ch.text.len < start + 3 or memcmp(ch.text.data + ch.text.len - 3, b"\xef\xbf\xbd", 3) != 0
 
 
 cdef class MessageReader(StreamTable):
@@ -175,9 +185,12 @@ cdef class MessageReader(StreamTable):
                 return -1
             if c.hide_output or (k == n - 1 and finish == FINISH_STOP and not c.include_stop):
                 continue
-            start = ch.text.len
+            start = ch.text.len - ch.soft
             if detok_feed(self.vocabulary, &ch.detok, id, &ch.text) < 0:
                 return -1
+            ch.soft = 0 if is_settled(ch, start) else ch.text.len - start
+            if ch.soft:
+                continue
             if c.stops != NULL and ch.text.len > start:
                 hit = stops_feed(c.stops, &ch.stop, ch.text.data + start, ch.text.len - start, ch.completion_tokens > ch.min_tokens)
                 if hit.index >= 0:
@@ -186,6 +199,8 @@ cdef class MessageReader(StreamTable):
                     return 1
         if finish == FINISH_NONE or c.hide_output:
             return 0
+        ch.text.len -= ch.soft
+        ch.soft = 0
         start = ch.text.len
         if detok_flush(self.vocabulary, &ch.detok, False, &ch.text) < 0:
             return -1
@@ -217,7 +232,7 @@ cdef class MessageReader(StreamTable):
             if c.chat:
                 for i in range(c.n_choices):
                     r |= sse_role(&self.out, c, &c.choices[i])
-        held = 0 if ch.finished or c.include_stop or c.stops == NULL else ch.stop.held
+        held = ch.soft + (0 if ch.finished or c.include_stop or c.stops == NULL else ch.stop.held)
         n = ch.text.len - held
         r |= sse_delta(&self.out, c, ch, ch.text.data, n)
         if held and n:
@@ -232,7 +247,7 @@ cdef class MessageReader(StreamTable):
     cdef int give_piece(self, CallC *c, Choice *ch) noexcept nogil:
         """Notes what is new of a choice for the call's sink."""
         cdef size_t at = self.out.len
-        cdef size_t held = 0 if ch.finished or c.include_stop or c.stops == NULL else ch.stop.held
+        cdef size_t held = ch.soft + (0 if ch.finished or c.include_stop or c.stops == NULL else ch.stop.held)
         cdef size_t n = ch.text.len - held
         cdef Event *e
         cdef int r = buf_put(&self.out, ch.text.data, n)

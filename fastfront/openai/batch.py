@@ -9,11 +9,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from fastfront.errors import ApiError, bad_value
+from fastfront.openai import field_order
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import require_model
 from fastfront.openai.chat import CHAT, prepare_reading, with_chat_sink
 from fastfront.openai.checks import check_chat
 from fastfront.openai.fields import Int64, StructuredOutputs
+from fastfront.openai.message_types import CallsError, require_shapes
 from fastfront.openai.serving import Serving
 from fastfront.streams.prepared import PreparedCall
 
@@ -80,7 +82,7 @@ def check_batch(body: Mapping[str, Any]) -> None:
         raise bad_value("Batch chat completions do not support `n > 1`. Please set `n` to 1.", "n", n)
 
 
-_READER: BodyReader[BatchBody] = BodyReader(TypeAdapter(BatchBody), check_batch)
+_READER: BodyReader[BatchBody] = BodyReader(TypeAdapter(BatchBody), check_batch, field_order.CHAT)
 
 
 def prepare_batch(body: bytes, header: Header, serving: Serving) -> PreparedCall:
@@ -92,7 +94,11 @@ def prepare_batch(body: bytes, header: Header, serving: Serving) -> PreparedCall
     most = serving.limits.max_completion_prompts
     if len(fields["messages"]) > most:
         raise bad_value(f"A batch can have at most {most} conversations, not {len(fields['messages'])}.", "messages")
-    pairs = [prepare_reading(_chat(fields, chat), header, serving) for chat in fields["messages"]]
+    require_shapes(fields["messages"])
+    try:
+        pairs = [prepare_reading(_chat(fields, chat), header, serving) for chat in fields["messages"]]
+    except CallsError as error:
+        raise error.plainly from None
     calls = [call for call, _ in pairs]
     calls[0].sampling.pop("prompt_logprobs", None)  # there is no place for them
     calls[0].prompt_logprobs = None

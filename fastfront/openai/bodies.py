@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,8 +15,10 @@ from fastfront.openai.schema_errors import no_object, not_json, schema_error, wr
 
 T = TypeVar("T")
 Check = Callable[[Mapping[str, Any]], None]
+Details = Callable[[Mapping[str, Any]], list[dict[str, Any]]]
 Header = Callable[[str], str | None]
 
+_ANYWHERE: Mapping[str, int] = MappingProxyType({})
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -31,14 +34,19 @@ def require_json(header: Header) -> None:
 class BodyReader(Generic[T]):
     """Reads bodies of one shape. `check` looks at the raw object first where the shape is wrong: it knows better words.
 
-    Immutable, shared by all request threads.
+    Errors come in the order of `places`. `further` finds errors of the shape that the adapter does not look for; what is
+    right otherwise is not checked by it. Immutable, shared by all request threads.
     """
 
-    __slots__ = ("_adapter", "_check", "_validate_json")
+    __slots__ = ("_adapter", "_check", "_further", "_places", "_validate_json")
 
-    def __init__(self, adapter: TypeAdapter[T], check: Check) -> None:
+    def __init__(
+        self, adapter: TypeAdapter[T], check: Check, places: Mapping[str, int] = _ANYWHERE, further: Details | None = None
+    ) -> None:
         self._adapter = adapter
         self._check = check
+        self._places = places
+        self._further = further
         self._validate_json: Callable[[bytes], T] = adapter.validator.validate_json
 
     def read(self, body: bytes) -> T:
@@ -61,11 +69,16 @@ class BodyReader(Generic[T]):
             # The same once more from Python objects: pydantic words errors in JSON text differently.
             return self._adapter.validate_python(data)
         except ValidationError as again:
-            raise schema_error(again.errors(include_url=False)) from None
+            found: list[Any] = again.errors(include_url=False)
+        if self._further is not None:
+            found += self._further(data)
+        last = len(self._places)
+        found.sort(key=lambda item: self._places.get(str(item["loc"][0]), last) if item["loc"] else last)
+        raise schema_error(found)
 
 
 def _syntax_error(body: bytes, error: ValidationError) -> ApiError:
-    if not body.strip():
+    if not body:
         return no_object(None)
     try:
         body.decode("utf-8")
@@ -74,9 +87,20 @@ def _syntax_error(body: bytes, error: ValidationError) -> ApiError:
     try:
         json.loads(body)
     except json.JSONDecodeError as syntax:
-        return not_json(syntax.pos, syntax.msg)
-    except (ValueError, RecursionError):
+        return not_json(*_place(syntax))
+    except RecursionError:
+        return not_json(None, "nested too deeply")
+    except ValueError:
         pass
     # Only the strict parser refuses it: a lone surrogate, a number or a nesting beyond all reason.
     reason = error.errors(include_url=False, include_input=False)[0].get("ctx", {}).get("error", "invalid JSON")
-    return not_json(None, str(reason))
+    return ApiError(f"The body's JSON cannot be read: {reason}")
+
+
+def _place(syntax: json.JSONDecodeError) -> tuple[int, str]:
+    """Where a body's JSON is wrong, and why; commas too many as before Python 3.13, which points at them."""
+    if not syntax.msg.startswith("Illegal trailing comma"):
+        return syntax.pos, syntax.msg
+    rest = syntax.doc[syntax.pos + 1 :]
+    missing = "Expecting property name enclosed in double quotes" if syntax.msg.endswith("object") else "Expecting value"
+    return syntax.pos + 1 + len(rest) - len(rest.lstrip()), missing

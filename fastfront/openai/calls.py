@@ -52,9 +52,7 @@ def rank_of(header: Header, serving: Serving) -> int | None:
     except ValueError:
         return None
     if not 0 <= rank < serving.data_parallel_size:
-        raise bad_value(
-            f"data_parallel_rank {rank} is out of range [0, {serving.data_parallel_size}).", "data_parallel_rank", rank
-        )
+        raise ApiError(f"data_parallel_rank {rank} is out of range [0, {serving.data_parallel_size}).")
     return rank
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fastfront.errors import ApiError
+from fastfront.openai import field_order
 from fastfront.openai.beams.answers import ChatBeams, beam_sampling
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import (
@@ -26,7 +27,7 @@ from fastfront.openai.chat_sink import ChatSink
 from fastfront.openai.checks import check_chat, refuse_unserved
 from fastfront.openai.fields import ChatBody
 from fastfront.openai.logprobs import NOTHING, LogprobsWanted, chat_logprobs
-from fastfront.openai.message_types import checked_messages
+from fastfront.openai.message_types import checked_messages, require_shapes_of, shape_errors
 from fastfront.openai.prompts import (
     encode_prompt,
     require_output_fits,
@@ -51,7 +52,7 @@ _PLAIN = frozenset({
 _ARGUMENTS = ("messages", "conversation")  # of whoever renders a template, not of a request
 _TEMPLATE_FIELDS = frozenset({"chat_template_kwargs", "documents", "reasoning_effort"})
 CHAT: TypeAdapter[ChatBody] = TypeAdapter(ChatBody)
-_READER: BodyReader[ChatBody] = BodyReader(CHAT, check_chat)
+_READER: BodyReader[ChatBody] = BodyReader(CHAT, check_chat, field_order.CHAT, shape_errors)
 
 
 def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
@@ -67,7 +68,11 @@ def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
             return quick
     if not fields.keys() <= _PLAIN or ("stream_options" in fields and not fields.get("stream")):
         check_chat(fields)
-    return prepare_chat_fields(fields, header, serving)
+    try:
+        return prepare_chat_fields(fields, header, serving)
+    except ApiError:
+        require_shapes_of(fields["messages"])      # what is wrong with them is told first
+        raise
 
 
 def prepare_chat_fields(fields: Mapping[str, Any], header: Header, serving: Serving) -> PreparedCall:
@@ -217,7 +222,7 @@ def render_chat(fields: Mapping[str, Any], serving: Serving) -> tuple[Message, s
         )
     chat = serving.chat
     tools = get("tools")
-    template = chat.template_for(bool(tools), given)
+    template = chat.template_for(bool(tools), given or None)
     generation_prompt = get("add_generation_prompt", True)
     no_names = _TEMPLATE_FIELDS.isdisjoint(fields)
     if no_names and not tools and not get("continue_final_message"):

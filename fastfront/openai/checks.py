@@ -54,10 +54,6 @@ def check_completion(body: Body) -> None:
 
 
 def _check_common(body: Body) -> None:
-    budget = body.get("thinking_token_budget")
-    if budget is not None and (type(budget) is not int or budget < -1):
-        message = "`thinking_token_budget` must be a non-negative integer or -1 for unlimited."
-        raise bad_value(message, "thinking_token_budget", budget)
     if body.get("stream_options") and not body.get("stream"):
         raise bad_value("Stream options can only be defined when `stream=True`.", "stream_options")
     form = body.get("response_format")
@@ -68,6 +64,31 @@ def _check_common(body: Body) -> None:
     if isinstance(form, dict) and form.get("type") == "structural_tag":
         _check_structural_tag(form, "response_format")
     check_cache_salt(body.get("cache_salt"))
+    budget = body.get("thinking_token_budget")
+    if budget is not None and (type(budget) is not int or budget < -1):
+        message = "`thinking_token_budget` must be a non-negative integer or -1 for unlimited."
+        raise bad_value(message, "thinking_token_budget", budget)
+    detection = body.get("repetition_detection")
+    if isinstance(detection, dict) and all(type(detection.get(name, 0)) is int for name in _REPETITION):
+        check_repetition(detection)
+
+
+_REPETITION = ("max_pattern_size", "min_pattern_size", "min_count")
+
+
+def check_repetition(detection: Mapping[str, int]) -> None:
+    """Raises ApiError for numbers that do not go together."""
+    most, least, count = (detection.get(name, 0) for name in _REPETITION)
+    if most < 0 or least < 0 or least > most:
+        raise ApiError(
+            "max_pattern_size, min_pattern_size must be >=0, with min_pattern_size <= max_pattern_size. Set both to 0 to disable "
+            "repetitive pattern detection."
+        )
+    if most > 0 and count < 2:
+        raise ApiError(
+            "min_count must be >= 2 to detect repetitive patterns in engine output. If you do not wish to detect repetitive "
+            "patterns, set max_pattern_size to 0."
+        )
 
 
 def check_cache_salt(salt: object) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fastfront.errors import ApiError, bad_value
+from fastfront.openai import field_order
 from fastfront.openai.beams.answers import CompletionBeams, beam_sampling
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import (
@@ -45,7 +46,7 @@ _PLAIN = frozenset({
     "model", "max_tokens", "temperature", "top_p", "top_k", "stream", "stop", "seed", "n", "user", "echo",
     "frequency_penalty", "presence_penalty",
 })  # fmt: skip
-_READER: BodyReader[CompletionBody] = BodyReader(TypeAdapter(CompletionBody), check_completion)
+_READER: BodyReader[CompletionBody] = BodyReader(TypeAdapter(CompletionBody), check_completion, field_order.COMPLETION)
 
 
 def prepare_completion(body: bytes, header: Header, serving: Serving) -> PreparedCall:

@@ -5,7 +5,7 @@ Only messages that are not plainly right are looked at this way, see `checked_me
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Literal, Required, TypeAlias
 
@@ -250,6 +250,18 @@ _ONE: TypeAdapter[Any] = TypeAdapter(ChatMessage)
 _TEXTS = frozenset({"role", "content", "name", "tool_call_id"})
 
 
+class CallsError(ApiError):
+    """Calls in a message that have no shape. They are looked at when the message is, after all other fields of a body.
+
+    `plainly` is the same error of routes that do not take it for one of the body's shape.
+    """
+
+    def __init__(self, error: ValidationError) -> None:
+        shown = schema_error(error.errors(include_url=False))
+        super().__init__(shown.message, kind=shown.kind, param=shown.param)
+        self.plainly = ApiError(str(error))
+
+
 def checked_messages(messages: list[Any]) -> list[Object]:
     """The messages with only the fields of their shapes, lists in the place of iterables. Raises ApiError.
 
@@ -263,6 +275,19 @@ def checked_messages(messages: list[Any]) -> list[Object]:
         else:
             out.append(_checked(message, messages))
     return out
+
+
+def require_shapes_of(messages: list[Any]) -> None:
+    """Raises ApiError for messages, or calls in them, that have no shape. What is in the parts of content is not looked at."""
+    found = _errors(messages, ("messages",))
+    if found:
+        raise schema_error(found)
+    for message in messages:
+        read = _ONE.validate_python(normalized(message))
+        try:
+            list((read.get("tool_calls") if isinstance(read, dict) else None) or ())
+        except ValidationError as error:
+            raise CallsError(error) from None
 
 
 def _checked(message: Any, messages: list[Any]) -> Object:
@@ -280,7 +305,7 @@ def _checked(message: Any, messages: list[Any]) -> Object:
             found[name] = list(value)
         except ValidationError as error:
             if name == "tool_calls":
-                raise schema_error(error.errors(include_url=False)) from None
+                raise CallsError(error) from None
             raise ApiError(str(error)) from None
     reasoning = message.get("reasoning") if message.get("reasoning") is not None else message.get("reasoning_content")
     if reasoning is not None:
@@ -305,12 +330,30 @@ def normalized(message: Any) -> Any:
     return message
 
 
+def require_shapes(conversations: list[list[Any]]) -> None:
+    """Raises ApiError with the places of all messages that have no shape, by conversation and message."""
+    found = [error for index, messages in enumerate(conversations) for error in _errors(messages, ("messages", index))]
+    if found:
+        raise schema_error(found)
+
+
+def shape_errors(body: Mapping[str, Any]) -> list[Object]:
+    """The details of a body's messages that have no shape, as a schema error lists them."""
+    messages = body.get("messages")
+    return _errors(messages, ("messages",)) if isinstance(messages, list) else []
+
+
 def messages_error(messages: list[Any]) -> ApiError:
     """The schema error of all messages that have no shape."""
+    found = _errors(messages, ("messages",))
+    return schema_error(found) if found else ApiError("A message's role or content has a wrong type.", param="messages")
+
+
+def _errors(messages: list[Any], place: tuple[int | str, ...]) -> list[Object]:
     found: list[Object] = []
     for index, message in enumerate(messages):
         try:
             _ONE.validate_python(normalized(message))
         except ValidationError as error:
-            found += [{**item, "loc": ("messages", index, *item["loc"])} for item in error.errors(include_url=False)]
-    return schema_error(found) if found else ApiError("A message's role or content has a wrong type.", param="messages")
+            found += [{**item, "loc": (*place, index, *item["loc"])} for item in error.errors(include_url=False)]
+    return found

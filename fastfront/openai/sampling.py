@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastfront.errors import ApiError, SetupError, bad_value
+from fastfront.openai.checks import check_repetition
 
 _MIN_TEMPERATURE = 0.01  # smaller ones overflow in the sampler; 0 itself means greedy
 _MAX_TOP_K = 2**31 - 1
@@ -249,18 +250,8 @@ def _rare(body: Body, bias: dict[int, float] | None, vocab_size: int, out: dict[
 
 
 def _repetition(detection: Mapping[str, int]) -> dict[str, int]:
-    most, least, count = (detection.get(name, 0) for name in ("max_pattern_size", "min_pattern_size", "min_count"))
-    if most < 0 or least < 0 or least > most:
-        raise ApiError(
-            "max_pattern_size, min_pattern_size must be >=0, with min_pattern_size <= max_pattern_size. Set both to 0 to disable "
-            "repetitive pattern detection."
-        )
-    if most > 0 and count < 2:
-        raise ApiError(
-            "min_count must be >= 2 to detect repetitive patterns in engine output. If you do not wish to detect repetitive "
-            "patterns, set max_pattern_size to 0."
-        )
-    return {"max_pattern_size": most, "min_pattern_size": least, "min_count": count}
+    check_repetition(detection)
+    return {name: detection.get(name, 0) for name in ("max_pattern_size", "min_pattern_size", "min_count")}
 
 
 def _require_vocabulary(ids: list[int], name: str, vocab_size: int) -> None:

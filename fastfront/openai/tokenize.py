@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Required, TypeAlias
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
@@ -15,7 +15,7 @@ from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import require_model
 from fastfront.openai.chat import render_chat
 from fastfront.openai.fields import Tool
-from fastfront.openai.message_types import ChatMessage
+from fastfront.openai.message_types import CallsError, ChatMessage
 from fastfront.openai.serving import Serving
 
 
@@ -68,6 +68,7 @@ def check_tokenize(body: Mapping[str, Any]) -> None:
         raise ApiError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
 
 
+_CHAT: TypeAdapter[ChatPrompt] = TypeAdapter(ChatPrompt)
 _TOKENIZE: BodyReader[TokenizeBody] = BodyReader(TypeAdapter(TokenizeBody), check_tokenize)
 _DETOKENIZE: BodyReader[DetokenizeBody] = BodyReader(TypeAdapter(DetokenizeBody), _no_check)
 
@@ -81,17 +82,32 @@ def tokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:
     for name in ("mm_processor_kwargs", "media_io_kwargs"):
         if fields.get(name):
             raise bad_value(f"Per-request {name} are disabled: this server takes no media.", name)
-    if not isinstance(fields.get("messages"), list):
+    if not _is_chat(fields, body):
         ids = tokenizer.encode(fields["prompt"], fields.get("add_special_tokens", True))
     else:
         check_tokenize(fields)
         # What was read holds lists that are not read yet: the chat's renderer looks at the messages as they came.
         chat = {**fields, "messages": from_json(body)["messages"]}
-        ids = tokenizer.encode(render_chat(chat, serving)[1], fields.get("add_special_tokens", False))
+        try:
+            text = render_chat(chat, serving)[1]
+        except CallsError as error:
+            raise error.plainly from None
+        ids = tokenizer.encode(text, fields.get("add_special_tokens", False))
     strings = tokenizer.tokens(ids) if fields.get("return_token_strs") else None
     return _compact(
         {"count": len(ids), "max_model_len": serving.max_model_len, "tokens": ids, "token_strs": strings}
     )
+
+
+def _is_chat(fields: Mapping[str, Any], body: bytes) -> bool:
+    """Whether it is the chat that is asked for. What has a text too is one only if all of the chat's fields are right."""
+    if "messages" not in fields or "prompt" not in fields:
+        return "messages" in fields
+    try:
+        _CHAT.validate_python(from_json(body))
+    except ValidationError:
+        return False
+    return True
 
 
 def detokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:

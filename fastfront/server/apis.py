@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from pydantic_core import from_json
+from collections.abc import Callable
 
 from fastfront.errors import ApiError
 from fastfront.openai.batch import prepare_batch
-from fastfront.openai.bodies import Header, require_json
-from fastfront.openai.chat import prepare_chat
-from fastfront.openai.completions import prepare_completion
+from fastfront.openai.bodies import Header
 from fastfront.openai.document import DOCS_PAGE, openapi_document
 from fastfront.openai.events import compact
+from fastfront.openai.invocations import prepare_invocation
 from fastfront.openai.messages.prepare import anthropic_errors, count_tokens_body, prepare_message
 from fastfront.openai.responses.prepare import prepare_response, unknown_response
 from fastfront.openai.serving import Serving
@@ -82,8 +79,7 @@ class Apis:
 
     def invocations(self, exchange: Exchange) -> None:
         """A chat or a completion, whichever the body looks like."""
-        require_json(exchange.header)
-        self._generate(exchange, _looks_like(exchange.body))
+        self._generate(exchange, prepare_invocation)
 
     def load(self, exchange: Exchange) -> None:
         exchange.json(compact({"server_load": self._dispatcher.running}))
@@ -102,17 +98,3 @@ class Apis:
     def _generate(self, exchange: Exchange, prepare: Prepare) -> None:
         self._health.check()
         self._submit(prepare(exchange.body, exchange.header, self._serving), exchange)
-
-
-def _looks_like(body: bytes) -> Prepare:
-    """What a body of no declared kind asks for. Raises ApiError."""
-    try:
-        data = from_json(body)
-    except ValueError:
-        return prepare_chat                        # which says what is wrong with it
-    if isinstance(data, Mapping):
-        if "messages" in data:
-            return prepare_chat
-        if "prompt" in data or "prompt_embeds" in data:
-            return prepare_completion
-    raise ApiError("Cannot find suitable handler for request. Expected one of: chat completion, completion.")

@@ -5,10 +5,10 @@
 
 One is vLLM's own server, the other this project's, both started alike with an engine that sends a prompt's tokens back
 (as for compare.py). Requests come from `generated.py`: every field of every API with values of every type, alone and in
-streams, and combinations of fields. With `--calls NAME` they come from `generated_calls.py`: outputs for the parsers of
-that row of servers.json; with turn.jinja in place of echo.jinja the prompt ends as a turn does, so that streams begin
-as a model's own. Differences are shown in groups of the same kind; those that are decided on purpose are counted, with
-their reasons.
+streams, and combinations of fields; then from `generated_more.py`: everything else about a request. With `--calls NAME`
+they come from `generated_calls.py`: outputs for the parsers of that row of servers.json; with turn.jinja in place of
+echo.jinja the prompt ends as a turn does, so that streams begin as a model's own. Differences are shown in groups of the
+same kind; those that are decided on purpose are counted, with their reasons.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.golden.compare import Json, ask, differences, fold
 from tests.golden.decided_calls import other_way, reason_for
+from tests.golden.decided_fields import reason_of
 from tests.golden.decided_markup import markup_reason
-from tests.golden.generated import decided, requests
+from tests.golden.generated import requests
 from tests.golden.generated_calls import call_requests
+from tests.golden.generated_more import more_requests
 
 SHOWN_EXAMPLES = 4
-DECIDED = "as docs/api_coverage.md says"
 
 
 def shown(value: Any, most: int = 150) -> str:
@@ -69,14 +71,15 @@ def main() -> int:
     parser.add_argument("--wording", action="store_true", help="count wordings of errors as differences")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    todo = [item for item in (call_requests(args.calls) if args.calls else requests()) if item["id"].startswith(args.only)]
+    made = call_requests(args.calls) if args.calls else chain(requests(), more_requests())
+    todo = [item for item in made if item["id"].startswith(args.only)]
 
     def compared(request: Json) -> tuple[Json, list[tuple[str, Any, Any]], str | None]:
         """What differs, and why that is decided if it is."""
         want, got = ask(args.vllm, request), ask(args.here, request)
         hard = [item for item in differences(early(fold(want)), fold(got)) if args.wording or item[0] != ".wording"]
-        if not hard or decided(request, hard):
-            return request, hard, DECIDED if hard else None
+        if not hard or (reason := reason_of(request, hard)) is not None:
+            return request, hard, reason if hard else None
         whole = cache(lambda: ask(args.vllm, other_way(request)))
         reason = reason_for(request, hard, want, got, whole) or markup_reason(request, hard, want, got, whole)
         return request, hard, reason

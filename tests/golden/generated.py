@@ -478,14 +478,3 @@ def combinations() -> Iterator[Json]:
     ]
     yield from pairs("chatx", chat[0], chat[1], [*both, *counted, *chat_only])
     yield from pairs("compx", completion[0], completion[1], [*both, *counted, *comp_only])
-
-
-def decided(request: Json, found: list[tuple[str, Any, Any]]) -> bool:
-    """Whether the difference is one that docs/api_coverage.md explains."""
-    body = request.get("json", {})
-    for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend"):
-        if name in body:
-            return True
-    if body.get("best_of") not in (None, 1):
-        return True
-    return all(path.endswith("bytes") or ".bytes" in path for path, _, _ in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -27,12 +28,14 @@ def test_other_content_types_are_refused(serving: Serving, kind: str | None) -> 
 
 NOT_JSON: list[tuple[bytes, str]] = [
     (b"", "body"),
-    (b"   ", "body"),
+    (b"   ", "body.3"),
     (b"null", "body"),
     (b"[]", "body"),
     (b"5", "body"),
     (b'"x"', "body"),
     (b"{", "body.1"),
+    (b'{"a":1, }', "body.8"),
+    (b"[1, ]", "body.4"),
     (b'{"messages": [}', "body.14"),
     (b'{"messages": [] "x"}', "body.16"),
     (GOOD[:-1], f"body.{len(GOOD) - 1}"),
@@ -64,7 +67,23 @@ REFUSED_TEXTS = [
 @pytest.mark.parametrize("body", REFUSED_TEXTS, ids=range(len(REFUSED_TEXTS)))
 def test_text_that_is_no_unicode_and_values_beyond_reason_are_refused(serving: Serving, body: bytes) -> None:
     error = refusal(chat, serving, body)
-    assert (error.status, error.kind) == (400, "Bad Request")
+    assert (error.status, error.param) == (400, None) or error.param.startswith("body")
+
+
+def test_the_first_wrong_field_is_the_one_that_vllm_looks_at_first(serving: Serving) -> None:
+    body = {"vllm_xargs": 5, "temperature": "x", "messages": [{"role": "user", "content": 5}], "n": "x"}
+    error = refusal(chat, serving, json.dumps(body).encode())
+    assert error.param == "body.messages.0.ChatCompletionDeveloperMessageParam.content"
+    body["messages"] = [{"role": "user", "content": "x"}]
+    assert refusal(chat, serving, json.dumps(body).encode()).param == "body.n"
+
+
+def test_messages_without_a_shape_come_before_what_else_is_wrong(serving: Serving) -> None:
+    for messages, param in (([{"role": "user"}, 5], "body.messages.1"), ([{"role": "assistant", "tool_calls": [5]}], "body.0")):
+        error = refusal(chat, serving, json.dumps({"model": "other", "messages": messages}).encode())
+        assert error.status == 400
+        assert error.param is not None
+        assert error.param.startswith(param)
 
 
 def test_a_paired_surrogate_escape_is_one_character(serving: Serving) -> None:

@@ -100,3 +100,12 @@ def test_every_served_name_has_a_card(tiny_folder: Path) -> None:
 
 def test_version() -> None:
     assert json.loads(version_body()) == {"version": "0.32.0"}
+
+
+def test_a_text_beside_what_is_no_chat_is_a_text(serving: Serving) -> None:
+    text = json.loads(tokenize_body(b'{"prompt": "abc"}', JSON_TYPE.get, serving))
+    for more in ('"messages": [{}]', '"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]'):
+        both = b'{"prompt": "abc", %b}' % more.encode()
+        assert json.loads(tokenize_body(both, JSON_TYPE.get, serving)) == text
+    chat = b'{"prompt": "abc", "messages": [{"role": "user", "content": "x"}]}'
+    assert json.loads(tokenize_body(chat, JSON_TYPE.get, serving)) != text

@@ -131,6 +131,13 @@ def test_logprobs(frame: ResponseFrame) -> None:
     brief = {"token": "x", "logprob": -0.5, "top_logprobs": []}
     assert [event["logprobs"] for event in found if event["type"] == "response.output_text.delta"] == [[brief], [brief]]
     assert found[-1]["response"]["output"][0]["content"][0]["logprobs"] == [json.loads(LOGPROBS)] * 2
+    assert [event["logprobs"] for event in found if event["type"] == "response.output_text.done"] == [[]]
+
+
+def test_logprobs_of_tokens_behind_the_text_belong_to_it(frame: ResponseFrame) -> None:
+    found = events(run(make(frame, True, logprobs=True), ["x", ""], logprobs=LOGPROBS))
+    (part,) = [event["part"] for event in found if event["type"] == "response.content_part.done"]
+    assert part["logprobs"] == [json.loads(LOGPROBS)] * 2
 
 
 def test_failures(frame: ResponseFrame) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fastfront.errors import ApiError, EngineDeadError
+from fastfront.openai import field_order
 from fastfront.openai.answers import answer_of
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import require_model
@@ -36,8 +37,8 @@ def _no_check(_: Mapping[str, Any]) -> None:
     pass
 
 
-_MESSAGES: BodyReader[MessagesBody] = BodyReader(TypeAdapter(MessagesBody), _no_check)
-_COUNT: BodyReader[CountBody] = BodyReader(TypeAdapter(CountBody), _no_check)
+_MESSAGES: BodyReader[MessagesBody] = BodyReader(TypeAdapter(MessagesBody), _no_check, field_order.MESSAGES)
+_COUNT: BodyReader[CountBody] = BodyReader(TypeAdapter(CountBody), _no_check, field_order.MESSAGES)
 
 
 def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCall:

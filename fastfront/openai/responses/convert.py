@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastfront.errors import ApiError, bad_value
+from fastfront.openai.events import compact
+from fastfront.openai.responses.shapes import is_item, is_thought
 from fastfront.openai.schema_errors import schema_error
 
 Fields = dict[str, Any]
 LOGPROBS = "message.output_text.logprobs"
 _SAME = (
     "model", "logit_bias", "temperature", "top_p", "top_k", "stream", "user", "skip_special_tokens",
-    "include_stop_str_in_output", "priority", "cache_salt", "presence_penalty", "frequency_penalty",
-    "repetition_penalty", "seed", "stop", "ignore_eos", "structured_outputs", "chat_template_kwargs", "vllm_xargs", "min_p",
-    "include_reasoning", "watermarking", "kv_transfer_params", "ec_transfer_params", "mm_processor_kwargs", "media_io_kwargs",
+    "include_stop_str_in_output", "priority", "cache_salt", "presence_penalty", "frequency_penalty", "repetition_penalty",
+    "seed", "stop", "stop_token_ids", "ignore_eos", "structured_outputs", "chat_template_kwargs", "vllm_xargs", "min_p",
+    "include_reasoning", "watermarking", "kv_transfer_params", "ec_transfer_params", "mm_processor_kwargs",
+    "media_io_kwargs",
 )  # fmt: skip
 _UNFINISHED = ("in_progress", "incomplete")
 
@@ -46,9 +49,7 @@ def check_items(body: Mapping[str, Any]) -> None:
     """Raises ApiError for items and tools that are none, in the schema's words."""
     given = body["input"]
     for item in () if isinstance(given, str) else given:
-        kind = item.get("type", "message")
-        message = kind == "message" and isinstance(item.get("role"), str) and isinstance(item.get("content"), (str, list))
-        if not message and kind not in _ITEMS:
+        if not is_item(item):
             raise schema_error([{"type": "missing", "loc": ("input",), "msg": "Field required", "input": item}])
     for index, tool in enumerate(body.get("tools") or ()):
         at = ("tools", index, "FunctionTool")
@@ -60,7 +61,6 @@ def check_items(body: Mapping[str, Any]) -> None:
             raise schema_error([{"type": "missing", "loc": (*at, "name"), "msg": "Field required", "input": tool}])
 
 
-_ITEMS = ("function_call", "function_call_output", "reasoning", "item_reference")
 _TOOLS = frozenset({
     "function", "file_search", "computer", "computer_use_preview", "web_search", "web_search_2025_08_26", "web_search_preview",
     "web_search_preview_2025_03_11", "mcp", "code_interpreter", "image_generation", "local_shell", "shell", "custom",
@@ -88,8 +88,8 @@ def chat_messages(body: Mapping[str, Any]) -> list[Fields]:
     given = body["input"]
     if isinstance(given, str):
         return [*messages, {"role": "user", "content": given}]
-    for index, item in enumerate(given):
-        for role, key, value in _parts(item, index):
+    for item in given:
+        for role, key, value in _parts(item):
             last = messages[-1] if messages else {}
             if role != "assistant":
                 messages.append({"role": role, **key_values(key, value)})
@@ -106,29 +106,29 @@ def key_values(key: str, value: Any) -> Fields:
     return value if key == "" else {key: value}
 
 
-def _parts(item: Fields, index: int) -> Iterator[tuple[str, str, Any]]:
+def _parts(item: Fields) -> Iterator[tuple[str, str, Any]]:
     """(role, field, value) of an item: items of the assistant that follow each other are one message of a chat."""
     kind = item.get("type", "message")
-    if kind == "message":
-        role = item.get("role")
-        if role == "assistant":
+    if kind == "message" and "role" in item:
+        if item["role"] == "assistant":
             yield "assistant", "content", _assistant_text(item.get("content"))
-        elif isinstance(role, str):
-            said = {key: value for key, value in item.items() if key in ("content", "name")}
-            yield role, "", {**said, "content": _as_chat(said["content"])} if "content" in said else said
         else:
-            raise bad_value("An input message needs a role.", f"input[{index}].role")
-    elif kind == "function_call":
-        function = {"name": item.get("name") or "", "arguments": item.get("arguments") or ""}
-        yield "assistant", "tool_calls", [{"id": item.get("call_id") or "", "type": "function", "function": function}]
-    elif kind == "function_call_output":
-        yield "tool", "", {"tool_call_id": item.get("call_id") or "", "content": item.get("output") or ""}
+            named = {"name": item["name"]} if isinstance(item.get("name"), str) else {}
+            yield item["role"], "", {"content": _as_chat(item.get("content")), **named}
+    elif kind in ("function_call", "custom_tool_call"):
+        arguments = item["arguments"] if kind == "function_call" else compact({"input": item["input"]}).decode()
+        function = {"name": item["name"], "arguments": arguments}
+        yield "assistant", "tool_calls", [{"id": item["call_id"], "type": "function", "function": function}]
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        yield "tool", "", {"tool_call_id": item.get("call_id") or "", "content": _as_chat(item["output"])}
     elif kind == "reasoning":
+        if not is_thought(item):
+            raise bad_value("A reasoning item's content must be a list of texts, and not encrypted.", "input")
         yield "assistant", "reasoning", _first_text(item.get("content")) or _first_text(item.get("summary"))
     elif kind == "item_reference":
         raise bad_value("Items cannot be referred to: this server stores no responses. Send them.", "input")
     else:
-        raise bad_value(f"Input items of type {kind!r} are not supported.", f"input[{index}].type")
+        raise bad_value(f"Unsupported input item type: {kind}", "input")
 
 
 def _as_chat(content: Any) -> Any:

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from fastfront.openai.fields import Int64, StructuredOutputs
+from fastfront.openai.message_types import Message
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -100,6 +101,7 @@ class ResponsesBody(TypedDict, total=False):
     repetition_penalty: float | None
     seed: Int64 | None
     stop: str | list[str] | None
+    stop_token_ids: list[int] | None
     ignore_eos: bool
     structured_outputs: StructuredOutputs | None
     chat_template_kwargs: dict[str, Any] | None
@@ -111,7 +113,9 @@ class ResponsesBody(TypedDict, total=False):
     session_id: str | None
     media_io_kwargs: dict[str, dict[str, Any]] | None
     mm_processor_kwargs: dict[str, Any] | None
+    mm_payload: Literal["tensors", "none"]
+    return_mm_kwargs: bool | None
     enable_response_messages: bool
-    previous_input_messages: list[dict[str, Any]] | None
+    previous_input_messages: list[Message | dict[str, Any]] | None
     kv_transfer_params: dict[str, Any] | None
     ec_transfer_params: dict[str, Any] | None

@@ -32,6 +32,10 @@ class Item(ABC):
     @abstractmethod
     def more(self, text: str, logprobs: list[Object]) -> Events: ...
 
+    @abstractmethod
+    def silent(self, logprobs: list[Object]) -> None:
+        """Takes in logprobs of tokens without text, behind the last of it. Only messages have a place for them."""
+
     def finish(self, with_logprobs: bool) -> Events:
         return [("response.output_item.done", {"item": self.whole})]
 
@@ -55,6 +59,9 @@ class MessageItem(Item):
         self._logprobs += logprobs
         return [("response.output_text.delta", {**self._at(), "delta": text, "logprobs": [_brief(entry) for entry in logprobs]})]
 
+    def silent(self, logprobs: list[Object]) -> None:
+        self._logprobs += logprobs
+
     def text_delta(self, text: str, output_index: int, number: int) -> bytes:
         """The event of `more` text without logprobs: there are many, so they are put together by hand."""
         self._texts.append(text)
@@ -66,9 +73,8 @@ class MessageItem(Item):
 
     def finish(self, with_logprobs: bool) -> Events:
         self._shown = self._logprobs if with_logprobs else None
-        brief = [_brief(entry) for entry in self._logprobs]
         return [
-            ("response.output_text.done", {**self._at(), "logprobs": brief, "text": self._text}),
+            ("response.output_text.done", {**self._at(), "logprobs": [], "text": self._text}),
             ("response.content_part.done", {**self._at(), "part": text_part(self._text, self._shown)}),
             *super().finish(with_logprobs),
         ]
@@ -80,7 +86,14 @@ class MessageItem(Item):
         return message_item(self._id, status, self._text, self._shown)
 
 
-class ReasoningItem(Item):
+class _Silent(Item):
+    """An item without logprobs."""
+
+    def silent(self, logprobs: list[Object]) -> None:
+        pass
+
+
+class ReasoningItem(_Silent):
     """What the model thinks."""
 
     def __init__(self) -> None:
@@ -107,7 +120,7 @@ class ReasoningItem(Item):
         return reasoning_item(self._id, self._text, status)
 
 
-class CallItem(Item):
+class CallItem(_Silent):
     """A call of a function."""
 
     def __init__(self, call_id: str = "", name: str = "") -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fastfront.errors import ApiError, bad_value
+from fastfront.openai import field_order
 from fastfront.openai.answers import answer_of
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import require_model
@@ -34,7 +35,7 @@ def check_responses(body: Mapping[str, Any]) -> None:
         raise ApiError("`input` must not be empty.")
 
 
-_READER: BodyReader[ResponsesBody] = BodyReader(TypeAdapter(ResponsesBody), check_responses)
+_READER: BodyReader[ResponsesBody] = BodyReader(TypeAdapter(ResponsesBody), check_responses, field_order.RESPONSES)
 
 
 def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedCall:

@@ -158,6 +158,8 @@ class ResponseSink:
         item, self._item = self._item, None
         if item is None:
             return []
+        item.silent(self._logprobs)
+        self._logprobs = []
         out = self._told(item.finish(self._with_logprobs))
         self._done.append(item.whole)
         return out

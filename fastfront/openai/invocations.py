@@ -1,0 +1,45 @@
+"""POST /invocations: a chat or a completion, whichever the body has the shape of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastfront.errors import ApiError
+from fastfront.openai.bodies import Header, require_json
+from fastfront.openai.chat import prepare_chat
+from fastfront.openai.completions import prepare_completion
+from fastfront.openai.message_types import CallsError
+from fastfront.openai.serving import Serving
+from fastfront.streams.prepared import PreparedCall
+
+_SHAPE = "Bad Request"                             # what errors of a body's shape are called
+
+
+def prepare_invocation(body: bytes, header: Header, serving: Serving) -> PreparedCall:
+    """Everything up to the engine. The model's name is not looked at. Raises ApiError."""
+    require_json(header)
+    data = _read(body)
+    if not isinstance(data, dict):
+        raise ApiError("The body of an invocation must be an object.")
+    if "model" in data:
+        del data["model"]
+        body = json.dumps(data).encode()
+    for prepare in (prepare_chat, prepare_completion):
+        try:
+            return prepare(body, header, serving)
+        except CallsError:
+            raise
+        except ApiError as error:
+            if error.kind != _SHAPE:
+                raise
+    raise ApiError("Cannot find suitable handler for request. Expected one of: chat completion, completion.")
+
+
+def _read(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except json.JSONDecodeError as error:
+        raise ApiError(f"JSON decode error: {error}", kind=_SHAPE) from None
+    except (ValueError, RecursionError) as error:
+        raise ApiError(str(error)) from None

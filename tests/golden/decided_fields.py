@@ -1,0 +1,115 @@
+"""Which differences between answers to generated requests are decided on purpose, and why, as docs/api_coverage.md has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tests.golden.compare import Json
+
+Found = list[tuple[str, Any, Any]]
+_ODD_TEXT = ("text_offset", "tokens", "decoded_token", "top_logprobs", "token_logprobs")
+_REMOVED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend")
+_MOST_NESTED = 200
+_POOLING = ("/v1/embeddings", "/v1/score", "/rerank", "/classify", "/pooling")
+
+
+class Case(NamedTuple):
+    """A request and what differs; statuses are None where they are the same."""
+
+    request: Json
+    found: Found
+    vllm: int | None
+    here: int | None
+
+    @property
+    def body(self) -> Json:
+        body = self.request.get("json")
+        return body if isinstance(body, dict) else {}
+
+    @property
+    def id(self) -> str:
+        return str(self.request["id"])
+
+    def error_here(self) -> Json:
+        """The error of this project's answer, {} if vLLM's is one, too."""
+        error = next((got for path, _, got in self.found if path == ".body.error"), {})
+        return error if isinstance(error, dict) else {}
+
+
+def _is_no_object(value: object) -> bool:
+    return value is not None and not isinstance(value, dict)
+
+
+def _all_paths(case: Case, *parts: str) -> bool:
+    return all(any(part in path for part in parts) for path, _, _ in case.found)
+
+
+def _is_stream(case: Case) -> bool:
+    return bool(case.body.get("stream"))
+
+
+def _wrong_structure(case: Case) -> bool:
+    return case.vllm == 500 and case.here == 400 and _is_no_object(case.body.get("structured_outputs"))
+
+
+def _logprobs_that_never_came(case: Case) -> bool:
+    return bool(case.body.get("logprob_token_ids")) and (case.vllm == 500 or _all_paths(case, ".choices", ".rest"))
+
+
+def _does_not_fit(case: Case) -> bool:
+    return case.here == 400 and case.error_here().get("param") == "input_tokens"
+
+
+def _early(case: Case) -> bool:
+    return case.vllm == 200 and case.here == 400 and _is_stream(case)
+
+
+def _beams(case: Case) -> bool:
+    return bool(case.body.get("use_beam_search")) and _all_paths(case, "finish_reason")
+
+
+def _no_route(case: Case) -> bool:
+    return case.id.startswith("http-") and _all_paths(case, ".body.error", ".body.detail")
+
+
+def _strict_json(case: Case) -> bool:
+    raw = case.request.get("raw", "")
+    return "ud800" in raw or raw.count("[") + raw.count("{") > _MOST_NESTED
+
+
+def _odd_text(case: Case) -> bool:
+    return _all_paths(case, *_ODD_TEXT) and _all_paths(case, "logprobs")
+
+
+def _several_errors(case: Case) -> bool:
+    return case.id.startswith("both-") and case.vllm in (None, 400, 500) and case.here in (None, 400, 404)
+
+
+RULES: list[tuple[str, Callable[[Case], bool]]] = [
+    ("removed fields are refused, not ignored", lambda case: any(name in case.body for name in _REMOVED)),
+    ("best_of above n is refused", lambda case: case.body.get("best_of") not in (None, 1)),
+    ("bytes of logprobs are the token's own", lambda case: _all_paths(case, "bytes")),
+    ("a request's fault is a 400", _wrong_structure),
+    ("logprob_token_ids without logprobs from the engine", _logprobs_that_never_came),
+    ("what does not fit behind the prompt is refused", _does_not_fit),
+    ("errors come before a stream", _early),
+    ("every choice of a streamed beam search ends", _beams),
+    ("unknown paths and wrong methods have the one shape", _no_route),
+    ("pooling is not implemented", lambda case: case.request["path"] in _POOLING),
+    ("documents are this project's", lambda case: case.request["path"].rstrip("/") in ("/docs", "/openapi.json")),
+    ("what is no UTF-8 is no body", lambda case: "raw_hex" in case.request),
+    ("lone surrogates and deep nesting are refused at once", _strict_json),
+    ("a header beyond 64 bits is not taken", lambda case: case.vllm == 500 and case.id.startswith("head-")),
+    ("engines are chosen in Responses too", lambda case: case.id.startswith("head-/v1/responses")),
+    ("tokens of an echoed prompt join to its text", _odd_text),
+    ("a prompt that ends inside a character is not repeated", lambda case: case.id.startswith("ids-")),
+    ("of several errors any one is told", _several_errors),
+]
+
+
+def reason_of(request: Json, found: Found) -> str | None:
+    """Why this difference is decided; None if it is not."""
+    vllm, here = next(((want, got) for path, want, got in found if path == ".status"), (None, None))
+    case = Case(request, found, vllm, here)
+    return next((reason for reason, holds in RULES if holds(case)), None)
