@@ -48,9 +48,10 @@ cdef extern from "<sys/socket.h>" nogil:
     ctypedef unsigned socklen_t
     int accept4(int, sockaddr *, socklen_t *, int)
     ssize_t send(int, const void *, size_t, int)
+    ssize_t recv(int, void *, size_t, int)
     int shutdown(int, int)
     int setsockopt(int, int, int, const void *, socklen_t)
-    int SOCK_NONBLOCK, SOCK_CLOEXEC, MSG_NOSIGNAL, MSG_DONTWAIT, SHUT_WR, SHUT_RDWR, AF_INET, AF_INET6, SOL_SOCKET, SO_KEEPALIVE
+    int SOCK_NONBLOCK, SOCK_CLOEXEC, MSG_NOSIGNAL, MSG_DONTWAIT, MSG_PEEK, SHUT_WR, SHUT_RDWR, AF_INET, AF_INET6, SOL_SOCKET, SO_KEEPALIVE
 
 
 cdef extern from "<netinet/in.h>" nogil:
@@ -256,6 +257,12 @@ cdef Conn *listener_find(Listener *l, uint64_t key) noexcept nogil:
     return c
 
 
+cdef bint input_waits(const Conn *c) noexcept nogil:
+    """Whether a request has come of which no event has told yet: the connection is not idle then."""
+    cdef char first
+    return recv(c.fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0
+
+
 cdef void listener_sweep(Listener *l, bint all_idle) noexcept nogil:
     cdef uint32_t k, n
     cdef Conn *c
@@ -285,7 +292,10 @@ cdef void listener_sweep(Listener *l, bint all_idle) noexcept nogil:
             elif c.out.len != c.out_at:
                 if idle_s > l.stall_s:
                     conn_close(c)
-            elif idle_s > l.keep_alive_s or (all_idle and not c.message.begun):
+            elif c.message.begun:
+                if idle_s > l.keep_alive_s:
+                    conn_close(c)
+            elif (all_idle or idle_s > l.keep_alive_s) and not input_waits(c):
                 conn_close(c)
         pthread_mutex_unlock(&c.lock)
 

@@ -155,6 +155,8 @@ cdef class HttpServer:
                     request.read_body(request.limit, done)
             except Exception:
                 log.exception("a request could not be taken in")
+            if action == CUT:           # at the object's end would be too late: its own thread may sleep for long
+                request.abandon()
             if step.more:               # too large: what follows is dropped
                 with nogil:
                     read_on(c, buffer, step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -19,12 +20,14 @@ MOST_TAKEN = 500        # far more than socket buffers and the server's own boun
 
 
 @contextmanager
-def serving(intake: Callable[[HttpRequest], None], stall_s: float = 60.0) -> Iterator[tuple[HttpServer, Connection]]:
-    """A server, and a connection whose client takes little at a time."""
+def serving(
+    intake: Callable[[HttpRequest], None], stall_s: float = 60.0, keep_alive_s: float = 60.0, count: int = 2
+) -> Iterator[tuple[HttpServer, Connection]]:
+    """A server of `count` threads, and a connection whose client takes little at a time."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
-        server = HttpServer(listener.fileno(), intake, 8, 60.0, stall_s)
-        threads = [threading.Thread(target=server.run) for _ in range(2)]
+        server = HttpServer(listener.fileno(), intake, 8, keep_alive_s, stall_s)
+        threads = [threading.Thread(target=server.run) for _ in range(count)]
         for thread in threads:
             thread.start()
         connection = Connection(listener.getsockname(), receive_buffer=4096)
@@ -69,11 +72,34 @@ def test_an_answer_that_nobody_reads_is_given_up() -> None:
 
 def test_a_body_that_does_not_come_is_given_up() -> None:
     told: SimpleQueue[tuple[bytes | None, bool]] = SimpleQueue()
+    kept: list[HttpRequest] = []  # as if its own thread had not come to freeing it
 
     def ask(request: HttpRequest) -> None:
+        kept.append(request)
         request.read_body(100, lambda body, too_large: told.put((body, too_large)))
 
     with serving(ask, 0.2) as (server, connection):
         connection.send(head("POST", "/", content_length="100") + b"x" * 50)
         assert told.get(timeout=20) == (None, False)
         wait_for(lambda: server.open == 0, "a closed connection")
+
+
+def test_a_connection_is_not_idle_with_a_request_that_waits() -> None:
+    """However long it waits for a thread: closing would reset the connection, and the client not know what was done."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def answer(request: HttpRequest) -> None:
+        if request.path == "/slow":
+            begun.set()
+            go_on.wait(20)
+        request.response_bytes(200, [], b"")
+
+    with serving(answer, keep_alive_s=0.1, count=1) as (server, connection), Connection(connection.socket.getpeername()) as slow:
+        slow.send(head("GET", "/slow"))
+        assert begun.wait(20)
+        connection.send(head("GET", "/"))
+        time.sleep(1.5)  # the limit passes, and so does the time of a look at all connections
+        go_on.set()
+        assert slow.response("GET").status == 200
+        assert connection.response("GET").status == 200
+        wait_for(lambda: server.open == 0, "idle connections to be closed")
