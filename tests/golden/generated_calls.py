@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.golden.compare import Json
+from tests.golden.generated_markup import ODDER
 
 WEATHER = {
     "type": "function",
@@ -187,6 +188,9 @@ def call_requests(server: str) -> Iterator[Json]:
     for number, text in enumerate([*CALLS[server](), *_COMMON]):
         for way, fields in ways.items():
             yield from _both(server, f"call-{number}-{way}", text, fields)
+    for number, text in enumerate(ODDER[server]() if server in ODDER else ()):
+        for way, fields in {**ways, "none": {"tools": TOOLS, "tool_choice": "none"}}.items():
+            yield from _both(server, f"odd-{number}-{way}", text, fields)
     more: dict[str, dict[str, Any]] = {
         "none": {"tools": TOOLS, "tool_choice": "none"},
         "single": {"tools": TOOLS, "parallel_tool_calls": False},

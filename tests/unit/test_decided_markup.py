@@ -65,6 +65,11 @@ DECIDED: list[tuple[Json, Json, Json, Json, str]] = [
     (chat("x", True), events("stop", "<|im_start|>x"), events("stop", "x"), complete("stop", "y"), "special tokens"),
     (chat("x", True), events("stop", "y"), events("length", "", ("f", "")), complete("tool_calls", None, EMPTY), "limit"),
     (chat("x", True), gapped(1), gapped(0), NONE, "gaps"),
+    (chat("a1"), complete("tool_calls", None, EMPTY), complete("tool_calls", None, F), NONE, "without an end"),
+    (chat("x"), complete("tool_calls", None, ("f", '{"a ": "1"}')), complete("tool_calls", None, F), NONE, "white space around"),
+    (chat("x", True), events("tool_calls", "", ("f", '{"a": "1"}')), events("tool_calls", "", F), NONE, "as the model wrote"),
+    (chat("x"), complete("tool_calls", "a", F), complete("tool_calls", "<|tool_call|>a", F), NONE, "marker without"),
+    (chat("x"), {**REFUSED, "json": {"error": {"message": "name"}}}, complete("stop", "x"), NONE, "no text is text"),
 ]
 UNDECIDED: list[tuple[Json, Json, Json, Json]] = [
     (THINKING, {**REFUSED, "json": {"error": {"message": "other"}}}, SPOKEN, SPOKEN),
@@ -79,6 +84,10 @@ UNDECIDED: list[tuple[Json, Json, Json, Json]] = [
     (chat(ALIAS), complete("tool_calls", None, ("f", "null")), complete("tool_calls", None, F), NONE),
     (chat(ANNOUNCED, True), thought("other hm."), thought(" hm."), NONE),
     (chat("x", True), counted(0), events("stop", "y"), NONE),
+    (chat("x"), complete("tool_calls", None, EMPTY), complete("tool_calls", None, F), NONE),
+    (chat("x"), complete("tool_calls", None, ("f", '{"a": "1"}')), complete("tool_calls", None, F), NONE),
+    (chat("x"), complete("tool_calls", None, ("f", '{"b": 1}')), complete("tool_calls", None, F), NONE),
+    (chat("x"), {**REFUSED, "json": {"error": {"message": "name"}}}, complete("stop", "y"), NONE),
 ]
 
 
