@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 ENGINE_TESTS = ("tests/engine", "tests/interop", "tests/bench")
 # Benchmarks that run in the frontend's environment; the others drive servers from the engine's.
-IN_FRONTEND = ("bench/native.py", "bench/step.py", "bench/peers/with_gil.py")
+IN_FRONTEND = ("bench/native.py", "bench/step.py", "bench/prepare.py", "bench/peers/with_gil.py")
 _NO_TESTS_COLLECTED = 5
 
 

@@ -1,0 +1,131 @@
+"""Instructions of making chat requests ready, from the body to the `Call`, counted by valgrind; without it, best CPU times.
+
+    .venv/bin/python bench/prepare.py [--times]
+
+One thread, no server. Shapes: a text with few fields; the same as vLLM's load generator sends it; with a system message and a
+temperature; a field that asks for the long way.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fastfront._speedups.call import Call
+from fastfront._speedups.vocabulary import Vocabulary
+from fastfront.cli.model import cache_folder
+from fastfront.cli.serve import add_arguments, parse, serve_config
+from fastfront.openai.chat import prepare_chat
+from fastfront.openai.serving import build_serving
+
+REQUESTS = 300
+ROUNDS = 15  # of which the fastest counts
+_COUNTED = "FASTFRONT_COUNTED"  # the library that turns counting on and off, set in the counted process
+_STREAM = {"stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}
+HEADERS = {"content-type": "application/json", "x-request-id": "r"}
+
+
+def shapes(text: str) -> dict[str, dict[str, Any]]:
+    """Requests of one text, by shape."""
+    user = {"role": "user", "content": text}
+    parts = {"role": "user", "content": [{"type": "text", "text": text}]}
+    system = {"role": "system", "content": "You are a helpful assistant."}
+    return {
+        "text": {"messages": [user], "max_tokens": 1, **_STREAM},
+        "parts": {"model": "m", "messages": [parts], "max_completion_tokens": 1, **_STREAM},
+        "system": {"messages": [system, user], "max_tokens": 1, "temperature": 0.7, "stream": True},
+        "long way": {"messages": [user], "max_tokens": 1, "min_p": 0.1, **_STREAM},
+    }
+
+
+def header(name: str) -> str | None:
+    return HEADERS[name] if name in HEADERS else None  # noqa: SIM401 - docs/structures.md, rules between threads
+
+
+def work(measure: Callable[[str, Callable[[Any], object], list[Any]], None]) -> None:
+    """Everything that is measured, each on so many different requests."""
+    parser = ArgumentParser()
+    add_arguments(parser)
+    folder = str(cache_folder() / "models" / "smollm2")
+    serving = build_serving(serve_config(parse([folder, "--served-model-name", "m"], parser), parser))
+    vocabulary = Vocabulary.from_tokenizer(serving.tokenizer.raw)
+    words = (Path(__file__).parent / "load" / "words.txt").read_text().split()
+    texts = [" ".join(words[(k * 7 + i * (k + 1)) % len(words)] for i in range(30)) for k in range(REQUESTS)]
+    for shape in shapes(""):
+        bodies = [json.dumps(shapes(text)[shape]).encode() for text in texts]
+        measure(f"{shape}: prepare", lambda body: prepare_chat(body, header, serving), bodies)
+        prepared = [prepare_chat(body, header, serving) for body in bodies]
+        measure(f"{shape}: Call", lambda call: Call(call, vocabulary, None, [0], 0, serving.fingerprint, 1.0), prepared)
+
+
+def timed(name: str, function: Callable[[Any], object], items: list[Any]) -> None:
+    best = float("inf")
+    for _ in range(ROUNDS):
+        began = time.thread_time()
+        for item in items:
+            function(item)
+        best = min(best, time.thread_time() - began)
+    print(f"{name:20} {best / len(items) * 1e6:10.1f} us", flush=True)
+
+
+def counted(library: ctypes.CDLL) -> Callable[[str, Callable[[Any], object], list[Any]], None]:
+    def measure(name: str, function: Callable[[Any], object], items: list[Any]) -> None:
+        for _ in range(2):  # what is kept of them is known then
+            for item in items:
+                function(item)
+        library.counting_on()
+        for item in items:
+            function(item)
+        library.counting_off(name.encode())
+
+    return measure
+
+
+def count() -> None:
+    """Runs this program under callgrind and prints what it counted."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "counting.so"
+        source = Path(__file__).with_name("counting.c")
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+        callgrind = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/out"]
+        env = {**os.environ, _COUNTED: str(library)}
+        subprocess.run([*callgrind, sys.executable, __file__], check=True, env=env)
+        for path in sorted(Path(folder).glob("out.*"), key=lambda path: int(path.suffix[1:])):
+            text = path.read_text(errors="replace")
+            named, total = re.search(r"Client Request: (.*)", text), re.search(r"^totals: (\d+)", text, re.M)
+            if named and total:
+                print(f"{named[1]:20} {int(total[1]) / REQUESTS:10,.0f} instructions")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench/prepare.py", description="What making chat requests ready takes.")
+    parser.add_argument("--times", action="store_true", help="CPU times in place of instructions: needs no valgrind")
+    times = parser.parse_args().times
+    library = os.environ.get(_COUNTED)
+    if library is None and not times:
+        if shutil.which("valgrind") is None:
+            parser.error("valgrind is not installed: --times")
+        count()
+        return 0
+    # Not the main thread, which has made what is shared: request threads have not either.
+    thread = threading.Thread(target=work, args=(timed if library is None else counted(ctypes.CDLL(library)),))
+    thread.start()
+    thread.join()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
