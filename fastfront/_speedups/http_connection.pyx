@@ -182,35 +182,40 @@ cdef Conn *take_place(Listener *l) noexcept nogil:
     return c
 
 
+cdef void leave_place(Conn *c) noexcept nogil:
+    """A Conn without a connection is there for the next one. Under the listener's lock."""
+    cdef Listener *l = c.listener
+    l.free_places[l.n_free] = c.index
+    l.n_free += 1
+    l.open -= 1
+
+
 cdef int listener_accept(Listener *l) noexcept nogil:
     cdef sockaddr_storage address
     cdef socklen_t size
     cdef Conn *c
-    cdef int fd, one = 1
-    cdef bint full
+    cdef int fd, error, one = 1
     while True:
-        pthread_mutex_lock(&l.lock)
-        full = l.open >= l.limit or l.stopping
-        l.full = full
+        pthread_mutex_lock(&l.lock)     # the place comes first: other threads accept too
+        c = NULL if l.open >= l.limit or l.stopping else take_place(l)
+        l.full = c == NULL              # the next connection that closes, or the next sweep, tries again
         pthread_mutex_unlock(&l.lock)
-        if full:
+        if c == NULL:
             return 0
         size = sizeof(address)
         fd = accept4(l.listen_fd, <sockaddr *>&address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
         if fd < 0:
-            if errno == EINTR or errno == ECONNABORTED or errno == EPROTO:
+            error = errno
+            pthread_mutex_lock(&l.lock)
+            leave_place(c)
+            if error == EMFILE or error == ENFILE or error == ENOBUFS or error == ENOMEM:
+                l.full = True
+            else:
+                accept_again(l)         # others may have seen no room
+            pthread_mutex_unlock(&l.lock)
+            if error == EINTR or error == ECONNABORTED or error == EPROTO:
                 continue
-            if errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM:
-                pthread_mutex_lock(&l.lock)
-                l.full = True           # the next connection that closes, or the next sweep, tries again
-                pthread_mutex_unlock(&l.lock)
             return 0
-        pthread_mutex_lock(&l.lock)
-        c = take_place(l) if l.open < l.limit else NULL
-        pthread_mutex_unlock(&l.lock)
-        if c == NULL:
-            close(fd)
-            continue
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one))
         if address.ss_family == AF_INET or address.ss_family == AF_INET6:
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
@@ -324,9 +329,7 @@ cdef void conn_close(Conn *c) noexcept nogil:
     buf_free(&c.rest)
     message_free(&c.message)
     pthread_mutex_lock(&l.lock)
-    l.free_places[l.n_free] = c.index
-    l.n_free += 1
-    l.open -= 1
+    leave_place(c)
     accept_again(l)
     pthread_mutex_unlock(&l.lock)
 

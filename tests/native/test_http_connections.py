@@ -16,17 +16,18 @@ from tests.support.waiting import wait_for
 
 BODY = b"x" * 50_000
 COUNT = 1000
+ROUNDS = 200
 MOST_TAKEN = 500        # far more than socket buffers and the server's own bound hold of such answers
 
 
 @contextmanager
 def serving(
-    intake: Callable[[HttpRequest], None], stall_s: float = 60.0, keep_alive_s: float = 60.0, count: int = 2
+    intake: Callable[[HttpRequest], None], stall_s: float = 60.0, keep_alive_s: float = 60.0, count: int = 2, most: int = 8
 ) -> Iterator[tuple[HttpServer, Connection]]:
-    """A server of `count` threads, and a connection whose client takes little at a time."""
+    """A server of `count` threads that takes `most` connections, and a connection whose client takes little at a time."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
-        server = HttpServer(listener.fileno(), intake, 8, keep_alive_s, stall_s)
+        server = HttpServer(listener.fileno(), intake, most, keep_alive_s, stall_s)
         threads = [threading.Thread(target=server.run) for _ in range(count)]
         for thread in threads:
             thread.start()
@@ -103,3 +104,22 @@ def test_a_connection_is_not_idle_with_a_request_that_waits() -> None:
         assert slow.response("GET").status == 200
         assert connection.response("GET").status == 200
         wait_for(lambda: server.open == 0, "idle connections to be closed")
+
+
+def test_clients_beyond_the_limit_wait() -> None:
+    """None is accepted and closed again when several threads see the last place at once."""
+    statuses: SimpleQueue[int] = SimpleQueue()
+
+    def ask(address: tuple[str, int]) -> None:
+        for _ in range(ROUNDS):
+            with Connection(address) as client:
+                client.send(head("GET", "/", connection="close"))
+                statuses.put(client.response("GET").status)
+
+    with serving(lambda request: request.response_bytes(200, [], b""), count=4, most=3) as (_, connection):
+        clients = [threading.Thread(target=ask, args=(connection.socket.getpeername(),)) for _ in range(16)]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+    assert statuses.qsize() == 16 * ROUNDS
