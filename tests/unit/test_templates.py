@@ -261,3 +261,15 @@ def test_the_time_limit_changes_no_text(tokenizer_folders: Path) -> None:
             free, limited = (ChatTemplate(source, {"bos_token": "<s>"}, timeout_s=limit) for limit in (None, 60))
             assert free.render(messages, True) == limited.render(messages, True)
             assert (free.variables, free.content_format) == (limited.variables, limited.content_format)
+
+
+@pytest.mark.parametrize(
+    ("source", "first"),
+    [
+        ("{% for m in messages %}{{ m.role }}{% endfor %}", False),
+        ("{% for m in messages %}{{ raise_exception('no') if m.role == 'system' and not loop.first }}{% endfor %}", True),
+    ],
+)
+def test_whether_system_messages_must_come_first(tmp_path: Path, source: str, first: bool) -> None:
+    folder = make_folder(tmp_path, chat_template=source)
+    assert ChatRenderer.build(folder, load_tokenizer(folder), None, "auto", {}).system_comes_first() is first

@@ -15,10 +15,13 @@ _SAME = (
 )  # fmt: skip
 
 
-def chat_fields(body: Mapping[str, Any]) -> Fields:
-    """The chat request that means the same; checked by nobody yet. Raises ApiError for what a chat cannot hold."""
+def chat_fields(body: Mapping[str, Any], merges_system: bool = False) -> Fields:
+    """The chat request that means the same; checked by nobody yet. Raises ApiError for what a chat cannot hold.
+
+    `merges_system`: the template wants all system text first.
+    """
     fields: Fields = {name: body[name] for name in _SAME if body.get(name) is not None}
-    fields["messages"] = list(chat_messages(body))
+    fields["messages"] = list(chat_messages(body, merges_system))
     if "max_tokens" in body:
         fields["max_completion_tokens"] = body["max_tokens"]
     if stop := body.get("stop_sequences"):
@@ -30,20 +33,29 @@ def chat_fields(body: Mapping[str, Any]) -> Fields:
     return fields
 
 
-def chat_messages(body: Mapping[str, Any]) -> Iterable[Fields]:
+def chat_messages(body: Mapping[str, Any], merges_system: bool = False) -> Iterable[Fields]:
     """The conversation, system text first. Raises ApiError."""
-    system = body.get("system")
-    if isinstance(system, list) and system:
-        system = "".join(_without_billing(block.get("text") or "") for block in system if block["type"] == "text")
-        yield {"role": "system", "content": system}
-    elif system:
-        yield {"role": "system", "content": system}
+    system = body.get("system") or ""
+    first = system if isinstance(system, str) else _system_text(system)
+    if merges_system:
+        first += "".join(_system_text(message["content"]) for message in body["messages"] if message["role"] == "system")
+    if first:
+        yield {"role": "system", "content": first}
     for message in body["messages"]:
         content, role = message["content"], message["role"]
-        if isinstance(content, str):
+        if role == "system":
+            if not merges_system and (text := _system_text(content)):
+                yield {"role": "system", "content": text}
+        elif isinstance(content, str):
             yield {"role": role, "content": content}
         else:
             yield from _from_blocks(role, content)
+
+
+def _system_text(content: str | list[Fields]) -> str:
+    if isinstance(content, str):
+        return _without_billing(content)
+    return "".join(_without_billing(block.get("text") or "") for block in content if block["type"] == "text")
 
 
 def _without_billing(text: str) -> str:
@@ -74,7 +86,7 @@ def _from_blocks(role: str, blocks: list[Fields]) -> Iterable[Fields]:
                 texts.append({"type": "text", "text": f"Tool result: {result}"})
         elif kind != "redacted_thinking":
             raise _no_media(kind)
-    if not texts and not calls and not thoughts:
+    if not texts and role != "assistant":
         return
     message: Fields = {"role": role}
     if thoughts:
@@ -83,8 +95,6 @@ def _from_blocks(role: str, blocks: list[Fields]) -> Iterable[Fields]:
         message["tool_calls"] = calls
     if texts:
         message["content"] = texts[0]["text"] if len(texts) == 1 else texts
-    elif role != "assistant":
-        message["content"] = ""
     yield message
 
 

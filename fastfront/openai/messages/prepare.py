@@ -49,7 +49,7 @@ def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCa
     with anthropic_errors():
         require_model(fields, serving)
         require_output_fits(fields["max_tokens"], "max_tokens", serving.max_model_len)
-        chat = chat_fields(fields)
+        chat = chat_fields(fields, serving.merges_system)
         if serving.parsers.reasoning is not None and not serving.bounds_thinking:
             chat.pop("thinking_token_budget", None)    # a bound is not worth refusing those who think
         check_chat(chat)
@@ -81,7 +81,7 @@ def count_tokens_body(body: bytes, header: Header, serving: Serving) -> bytes:
     require_json(header)
     fields = _COUNT.read(body)
     with anthropic_errors():
-        chat = chat_fields(fields)
+        chat = chat_fields(fields, serving.merges_system)
         check_chat(chat)
         require_model(chat, serving)
         serving.parsers.plan(chat)
