@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fastfront._speedups.call import Call
 from fastfront._speedups.vocabulary import Vocabulary
-from fastfront.cli.model import cache_folder
 from fastfront.cli.serve import add_arguments, parse, serve_config
+from fastfront.config import cache_folder
 from fastfront.openai.chat import prepare_chat
 from fastfront.openai.serving import build_serving
 

@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from cpython.unicode cimport PyUnicode_DecodeLatin1
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeLatin1
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, strcmp, strlen
@@ -122,13 +122,13 @@ cdef class HttpRequest:
 
     def get(self, str name not None):
         """The first header of a lower-case name."""
-        cdef bytes raw = name.encode("latin-1", "replace")
-        cdef const char *p = PyBytes_AS_STRING(raw)
-        cdef uint32_t k, n = <uint32_t>PyBytes_GET_SIZE(raw)
+        cdef Py_ssize_t size
+        cdef const char *p = PyUnicode_AsUTF8AndSize(name, &size)
+        cdef uint32_t k
         cdef Field *f
         for k in range(self.n_fields):
             f = &self.fields[k]
-            if f.name_len == n and memcmp(self.head.data + f.name, p, n) == 0:
+            if f.name_len == size and memcmp(self.head.data + f.name, p, size) == 0:
                 return PyUnicode_DecodeLatin1(self.head.data + f.value, f.value_len, NULL)
         return None
 
@@ -145,6 +145,14 @@ cdef class HttpRequest:
             return
         self.limit = limit
         self.done = done
+
+    def body_at_once(self, int64_t limit):
+        """The body, if all of it is here and it has no more than `limit` bytes; None otherwise. It is given once."""
+        if not self.body_complete or <int64_t>self.body.len > limit:
+            return None
+        body = PyBytes_FromStringAndSize(self.body.data, self.body.len) if self.body.len else b""
+        buf_free(&self.body)
+        return body
 
     def drop_body(self) -> None:
         """The body is dropped anyway unless it is asked for."""

@@ -42,6 +42,10 @@ class Balancer:
 
         A `rank` pins them all to that engine ([] if it is gone). `prompt` and its cache `salt` are looked at with affinity only.
         """
+        if len(self._alive) == 1:
+            with self._lock:
+                self._in_flight[0] += count if self._alive[0] else 0
+                return [0] * count if self._alive[0] else []
         keys = beginnings(prompt, salt) if self.looks_at_prompts and prompt is not None else []
         with self._lock:
             if rank is not None:

@@ -84,6 +84,7 @@ class App:
         ]
         self._key_digests = [hashlib.sha256(key.encode()).digest() for key in api_keys]
         self._max_body = max_body_bytes
+        self._inline = min(max_body_bytes, INLINE_BODY_BYTES)
         self._threads = RequestThreads(request_threads)
 
     def waiting(self) -> int:
@@ -112,6 +113,11 @@ class App:
         if self._key_digests and not route.open and not self._authorized(exchange):
             exchange.json(b'{"error":"Unauthorized"}', 401, [("www-authenticate", "Bearer")])
             request.drop_body()
+            return
+        body = request.body_at_once(self._inline) if route.reads_body else None
+        if body is not None:
+            exchange.body = body
+            self.run(exchange, route.handler)
             return
         length = exchange.header("content-length") if route.reads_body else None
         if not route.reads_body or (length is None and exchange.header("transfer-encoding") is None):

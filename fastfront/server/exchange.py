@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from fastfront._speedups.exchange import JSON_HEADERS, Exchange
+
+__all__ = ["JSON_HEADERS", "SSE_HEADERS", "Exchange", "Headers", "Request"]
 Headers = list[tuple[str, str]]
-JSON_HEADERS: Headers = [("content-type", "application/json")]
 SSE_HEADERS: Headers = [
     ("content-type", "text/event-stream; charset=utf-8"),
     ("cache-control", "no-cache"),
@@ -38,6 +39,9 @@ class Request(Protocol):
         """Calls `done(body, False)` once the body is here, `done(None, True)` if it is beyond `limit` bytes, `done(None, False)`
         if the client leaves inside it."""
 
+    def body_at_once(self, limit: int, /) -> bytes | None:
+        """The body, if all of it is here and it has no more than `limit` bytes; None otherwise. It is given once."""
+
     def drop_body(self) -> None:
         """The request is answered without its body, which may still be coming."""
 
@@ -50,36 +54,3 @@ class Request(Protocol):
     def response_bytes(self, status: int, headers: Headers, body: bytes, /) -> None: ...
     def response_empty(self, status: int, headers: Headers, /) -> None: ...
     def response_stream(self, status: int, headers: Headers, /) -> Any: ...
-
-
-class Exchange:
-    """Owned by the thread that handles it; handed over whole to a request thread or a lane.
-
-    `protocol` is what answers go to: the request, or something that looks on. `extra_headers` go out with whatever answer the
-    request gets. `on_end` is called with a generation's call when it is over, on the lane's thread.
-    """
-
-    __slots__ = ("arrival_time", "body", "extra_headers", "header", "method", "on_end", "path", "protocol", "request")
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.protocol: Any = request
-        self.method = request.method
-        self.path = request.path
-        self.header = request.get
-        self.arrival_time = time.time()
-        self.body = b""
-        self.extra_headers: Headers | None = None
-        self.on_end: Callable[[Any], None] | None = None
-
-    def json(self, body: bytes, status: int = 200, headers: Headers | None = None) -> None:
-        self._answer(body, status, JSON_HEADERS + headers if headers else JSON_HEADERS)
-
-    def reply(self, body: bytes, content_type: str, status: int = 200, headers: Headers | None = None) -> None:
-        self._answer(body, status, [("content-type", content_type), *(headers or ())])
-
-    def empty(self, status: int, headers: Headers | None = None) -> None:
-        self.protocol.response_empty(status, (headers or []) + (self.extra_headers or []))
-
-    def _answer(self, body: bytes, status: int, headers: Headers) -> None:
-        self.protocol.response_bytes(status, headers + self.extra_headers if self.extra_headers else headers, body)

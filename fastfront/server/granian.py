@@ -240,6 +240,9 @@ class GranianRequest:
         else:
             reader.read_chunked()
 
+    def body_at_once(self, limit: int) -> bytes | None:
+        return None  # it always has to be awaited
+
     def drop_body(self) -> None:
         """Reads what a client sends that has been answered already, unless it waits to be asked for it."""
         sends = (self.get("content-length") or "0") != "0" or self.get("transfer-encoding") is not None

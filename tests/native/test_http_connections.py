@@ -17,7 +17,7 @@ from tests.support.waiting import wait_for
 BODY = b"x" * 50_000
 COUNT = 1000
 ROUNDS = 200
-MOST_TAKEN = 500        # far more than socket buffers and the server's own bound hold of such answers
+MOST_TAKEN = 500  # far more than socket buffers and the server's own bound hold of such answers
 
 
 @contextmanager
@@ -123,3 +123,20 @@ def test_clients_beyond_the_limit_wait() -> None:
         for client in clients:
             client.join()
     assert statuses.qsize() == 16 * ROUNDS
+
+
+def test_a_body_that_is_there_can_be_had_at_once() -> None:
+    told: SimpleQueue[list[bytes | None]] = SimpleQueue()
+
+    def ask(request: HttpRequest) -> None:
+        told.put([request.body_at_once(limit) for limit in (4, 5, 5)])
+        request.response_bytes(200, [], b"")
+
+    with serving(ask) as (_, connection):
+        connection.send(head("POST", "/", content_length="5") + b"hello" + head("GET", "/"))
+        assert told.get(timeout=20) == [None, b"hello", b""]
+        assert connection.response("POST").status == 200
+        assert told.get(timeout=20) == [b"", b"", b""]
+        connection.response("GET")
+        connection.send(head("POST", "/", content_length="5") + b"hel")
+        assert told.get(timeout=20) == [None, None, None], "not all of it has come"
