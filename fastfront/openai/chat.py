@@ -92,9 +92,9 @@ def with_chat_sink(
     fields: Mapping[str, Any],
     serving: Serving,
     *,
-    shows_prompt: bool = True,
+    in_batch: bool = False,
 ) -> PreparedCall:
-    """One call of the prompts of all, whose answers are read. `shows_prompt`: the answer may hold the (one) prompt's ids."""
+    """One call of the prompts of all, whose answers are read. `in_batch`: what belongs to one of them is not shown."""
     shows_ids = bool(fields.get("return_token_ids"))
     call = calls[0].replace(
         prompts=[prompt for call in calls for prompt in call.prompts],
@@ -102,8 +102,9 @@ def with_chat_sink(
     )
     hides = fields.get("include_reasoning") is False and serving.parsers.reasoning is not None
     call.sink = ChatSink(
-        call, readings, serving.fingerprint, shows_ids=shows_ids, shows_prompt_ids=shows_ids and shows_prompt, hides_details=hides
-    )
+        call, readings, serving.fingerprint, shows_ids=shows_ids, shows_prompt_ids=shows_ids and not in_batch,
+        hides_details=hides, in_batch=in_batch, echoes=bool(fields.get("echo")),
+    )  # fmt: skip
     return call
 
 

@@ -42,7 +42,8 @@ class ChatSink:
 
     `readings` has one for each prompt, None where the text is the answer. `shows_ids` says whether the client asked for token
     ids: the pump must give them in any case where reasoning is counted. `shows_prompt_ids`: the prompt's too; None: as the
-    answer's. `hides_details`: neither ids of the answer nor logprobs are shown.
+    answer's. `hides_details`: neither ids of the answer nor logprobs are shown. `in_batch`: neither the prompt's text nor
+    tokens of reasoning are shown. `echoes`: content that is not there is "".
     """
 
     def __init__(
@@ -54,13 +55,16 @@ class ChatSink:
         shows_ids: bool = False,
         shows_prompt_ids: bool | None = None,
         hides_details: bool = False,
+        in_batch: bool = False,
+        echoes: bool = False,
     ) -> None:
         self._stream = prepared.stream
         self._choices = [_Choice(reading) for reading in readings for _ in range(prepared.n)]
-        self._counted = any(choice.counter is not None for choice in self._choices)
+        self._counted = not in_batch and any(choice.counter is not None for choice in self._choices)
+        self._echoes = echoes
         shows_prompt = shows_ids if shows_prompt_ids is None else shows_prompt_ids
         self._prompt_ids = [prompt.token_ids for prompt in prepared.prompts] if shows_prompt else None
-        self._prompt_text = prepared.prompts[0].text
+        self._prompt_text = None if in_batch else prepared.prompts[0].text
         self._prompt_logprobs = b"null"
         self._prompt_tokens = [prompt.length for prompt in prepared.prompts]
         self._n = prepared.n
@@ -221,7 +225,7 @@ class ChatSink:
         return b"%b%b],%b" % (self._head, choices, end)
 
     def _whole(self, index: int, choice: _Choice) -> bytes:
-        message = message_object(self._role, self._echo, choice.answer.message(), choice.forced)
+        message = message_object(self._role, self._echo, choice.answer.message(), choice.forced or self._echoes)
         return (
             b'{"index":%d,"message":%b,"logprobs":%b,"finish_reason":%b,"stop_reason":%b,"token_ids":%b,"routed_experts":null}'
             % (

@@ -60,6 +60,7 @@ class Serving:
     hides_unused_tools: bool                    # templates get no tools when none may be called
     tool_calls: ToolCallCounts
     special_ids: frozenset[int]                 # of tokens that the tokenizer calls special
+    no_effort: str                              # the least effort of reasoning that the template knows: none, or low
     merges_system: bool                         # the templates take a system message at the front only
     bounds_thinking: bool                       # whether the engine can end reasoning at a number of tokens
 
@@ -141,6 +142,7 @@ def build_serving(config: ServeConfig) -> Serving:
         tool_calls=ToolCallCounts(config.served_model_name[0], parsers.tools is not None),
         special_ids=tokenizer.special_ids(),
         merges_system=chat.system_comes_first(),
+        no_effort=chat.no_effort(),
         bounds_thinking=bounds_reasoning(parsers.reasoning) or (config.engine != "native" and told_markers(config.parsers)),
     )
 

@@ -85,6 +85,19 @@ class ChatRenderer:
             return True
         return False
 
+    def no_effort(self) -> str:
+        """The least effort of reasoning that the template knows: "none" if that changes the prompt, else "low"."""
+        prompts: list[str] = []
+        try:
+            for effort in ("none", "low", "medium", "high", "xhigh", "max"):
+                own = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+                template = self.template_for(False, None)
+                shown = conversation_of([{"role": "user", "content": "Hi"}], template.content_format == "openai", "")
+                prompts.append(template.render(shown, True, self.kwargs(template, own)))
+        except ApiError:
+            return "none" if prompts and prompts[0] not in prompts[1:] else "low"
+        return "low" if prompts[0] in prompts[1:] else "none"
+
     def template_for(self, tools: bool, given: str | None) -> ChatTemplate:
         """The template of a request; `given` is the one it brought, already known to be trusted. Raises ApiError."""
         if given is not None:

@@ -73,6 +73,10 @@ def _parts_of_batches(case: Case) -> bool:
     return case.request["path"].endswith("/batch") and case.vllm == 200 and case.here == 400 and case.id.startswith("odd-")
 
 
+def _reasoning_in_streams(case: Case) -> bool:
+    return _is_stream(case) and _all_paths(case, "reasoning_tokens")
+
+
 def _no_route(case: Case) -> bool:
     return case.id.startswith("http-") and _all_paths(case, ".body.error", ".body.detail")
 
@@ -100,6 +104,7 @@ RULES: list[tuple[str, Callable[[Case], bool]]] = [
     ("errors come before a stream", _early),
     ("parts of content without a shape are refused in batches too", _parts_of_batches),
     ("every choice of a streamed beam search ends", _beams),
+    ("reasoning that was not ended counts in streams too", _reasoning_in_streams),
     ("unknown paths and wrong methods have the one shape", _no_route),
     ("pooling is not implemented", lambda case: case.request["path"] in _POOLING),
     ("documents are this project's", lambda case: case.request["path"].rstrip("/") in ("/docs", "/openapi.json")),

@@ -78,8 +78,9 @@ def main() -> int:
         """What differs, and why that is decided if it is."""
         want, got = ask(args.vllm, request), ask(args.here, request)
         hard = [item for item in differences(early(fold(want)), fold(got)) if args.wording or item[0] != ".wording"]
-        if not hard or (reason := reason_of(request, hard)) is not None:
-            return request, hard, reason if hard else None
+        reason = reason_of(request, hard) if hard else None
+        if not hard or reason is not None or not args.calls:
+            return request, hard, reason
         whole = cache(lambda: ask(args.vllm, other_way(request)))
         reason = reason_for(request, hard, want, got, whole) or markup_reason(request, hard, want, got, whole)
         return request, hard, reason

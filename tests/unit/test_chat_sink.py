@@ -185,3 +185,15 @@ def test_a_plugin_brings_a_parser(tmp_path: Path) -> None:
     parsers = build_parsers(ParserOptions("own", plugins=(plugin,)), tmp_path, [])
     assert parsers.tools is not None
     assert parsers.tools.__name__ == "Own"
+
+
+def test_batches_show_nothing_of_one_conversation_and_an_echo_of_nothing_is_text(reader: Serving) -> None:
+    ask = {"messages": [[{"role": "user", "content": "hi<think>"}]], "return_prompt_text": True}
+    sink = sink_of(prepare_batch(json.dumps(ask).encode(), JSON_TYPE.get, reader))
+    sink.add(0, "hm", b"1,2", b"", "length", None, 2)
+    body = json.loads(sink.end(3, 2))
+    assert (body["prompt_text"], body["usage"]["completion_tokens_details"]) == (None, None)
+    for echo, content in ((True, ""), (False, None)):
+        sink = sink_of(prepare(reader, echo=echo))
+        sink.add(0, "hm", b"1,2", b"", "length", None, 2)
+        assert json.loads(sink.end(3, 2))["choices"][0]["message"]["content"] == content

@@ -95,7 +95,9 @@ def test_tool_choice(choice: Any, expected: Any) -> None:
 def test_thinking_and_format() -> None:
     output = {"format": {"type": "json_schema", "schema": {}}}
     fields = converted(messages=USER, thinking={"type": "disabled"}, output_config=output)
-    assert fields["chat_template_kwargs"] == {"enable_thinking": False}
+    assert fields["reasoning_effort"] == "none"
+    asked = {"messages": USER, "thinking": {"type": "disabled"}, "output_config": {"effort": "high"}}
+    assert chat_fields(asked, no_effort="low")["reasoning_effort"] == "low"
     assert fields["response_format"]["json_schema"]["schema"] == {}
     thinking = converted(messages=USER, thinking={"type": "enabled", "budget_tokens": 1024}, max_tokens=2000)
     assert thinking["thinking_token_budget"] == 1024
@@ -167,3 +169,11 @@ def test_counting(serving: Serving) -> None:
     assert count == {"input_tokens": length, "context_management": {"original_input_tokens": length}}
     with pytest.raises(MessagesError):
         count_tokens_body(body_of({"model": "other", "messages": USER}), JSON_TYPE.get, serving)
+
+
+def test_a_choice_among_no_tools_is_none(serving: Serving) -> None:
+    reads = dataclasses.replace(serving, parsers=Parsers(TOOL_PARSERS["hermes"]))
+    for more in ({"tools": []}, {"tool_choice": {"type": "any"}}, {"tool_choice": {"type": "tool", "name": "f"}}):
+        prepare(prepare_message, reads, {**ASK, **more})
+        with pytest.raises(MessagesError):
+            prepare(prepare_message, serving, {**ASK, **more})

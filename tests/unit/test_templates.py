@@ -273,3 +273,18 @@ def test_the_time_limit_changes_no_text(tokenizer_folders: Path) -> None:
 def test_whether_system_messages_must_come_first(tmp_path: Path, source: str, first: bool) -> None:
     folder = make_folder(tmp_path, chat_template=source)
     assert ChatRenderer.build(folder, load_tokenizer(folder), None, "auto", {}).system_comes_first() is first
+
+
+@pytest.mark.parametrize(
+    ("source", "effort"),
+    [
+        ("{{ messages[0].content }}", "low"),
+        ("{{ messages[0].content }}{% if not enable_thinking %}<think></think>{% endif %}", "none"),
+        ("{{ reasoning_effort }}", "none"),
+        ("{{ {'low': 'a', 'none': 'b'}.get(reasoning_effort, 'b') }}", "low"),
+        ("{{ raise_exception('no') if reasoning_effort == 'none' }}", "low"),
+    ],
+)
+def test_the_least_effort_that_a_template_knows(tmp_path: Path, source: str, effort: str) -> None:
+    folder = make_folder(tmp_path, chat_template=source)
+    assert ChatRenderer.build(folder, load_tokenizer(folder), None, "auto", {}).no_effort() == effort

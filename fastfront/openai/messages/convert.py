@@ -15,10 +15,10 @@ _SAME = (
 )  # fmt: skip
 
 
-def chat_fields(body: Mapping[str, Any], merges_system: bool = False) -> Fields:
+def chat_fields(body: Mapping[str, Any], merges_system: bool = False, no_effort: str = "none") -> Fields:
     """The chat request that means the same; checked by nobody yet. Raises ApiError for what a chat cannot hold.
 
-    `merges_system`: the template wants all system text first.
+    `merges_system`: the template wants all system text first. `no_effort` is the least effort of reasoning that it knows.
     """
     fields: Fields = {name: body[name] for name in _SAME if body.get(name) is not None}
     fields["messages"] = list(chat_messages(body, merges_system))
@@ -29,7 +29,7 @@ def chat_fields(body: Mapping[str, Any], merges_system: bool = False) -> Fields:
     if body.get("stream"):
         fields["stream"] = True
     _put_tools(body, fields)
-    _put_thinking(body, fields)
+    _put_thinking(body, fields, no_effort)
     return fields
 
 
@@ -147,15 +147,15 @@ def _tool(tool: Fields) -> Fields:
     return {"type": "function", "function": function}
 
 
-def _put_thinking(body: Mapping[str, Any], fields: Fields) -> None:
-    thinking = body.get("thinking")
-    if thinking is not None and thinking["type"] != "adaptive":
-        own = {"enable_thinking": thinking["type"] == "enabled"}
-        fields["chat_template_kwargs"] = own | fields.get("chat_template_kwargs", {})
-        if thinking["type"] == "enabled":
-            fields["thinking_token_budget"] = thinking.get("budget_tokens")
+def _put_thinking(body: Mapping[str, Any], fields: Fields, no_effort: str) -> None:
+    kind = (body.get("thinking") or {}).get("type")
+    if kind == "enabled":
+        fields["chat_template_kwargs"] = {"enable_thinking": True} | fields.get("chat_template_kwargs", {})
+        fields["thinking_token_budget"] = body["thinking"].get("budget_tokens")
     output = body.get("output_config") or {}
-    if effort := output.get("effort"):
+    if kind == "disabled":
+        fields["reasoning_effort"] = no_effort
+    elif effort := output.get("effort"):
         fields["reasoning_effort"] = effort
     if (form := output.get("format")) and form.get("schema") is not None:
         fields["response_format"] = {

@@ -49,14 +49,22 @@ def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCa
     with anthropic_errors():
         require_model(fields, serving)
         require_output_fits(fields["max_tokens"], "max_tokens", serving.max_model_len)
-        chat = chat_fields(fields, serving.merges_system)
+        chat = chat_fields(fields, serving.merges_system, serving.no_effort)
         if serving.parsers.reasoning is not None and not serving.bounds_thinking:
             chat.pop("thinking_token_budget", None)    # a bound is not worth refusing those who think
+        _drop_idle_choice(chat, serving)
         check_chat(chat)
         prepared, reading = prepare_reading(chat, header, serving, "other")
     length = prepared.prompts[0].length
     sink = MessageSink(prepared.external_id, prepared.model, length, prepared.stream, answer_of(reading))
     return prepared.replace(sink=sink, metrics=False)
+
+
+def _drop_idle_choice(chat: dict[str, Any], serving: Serving) -> None:
+    """Without tools there is nothing to choose. Servers that cannot read calls refuse the choice all the same."""
+    if not chat.get("tools") and serving.parsers.tools is not None:
+        chat.pop("tools", None)
+        chat["tool_choice"] = None
 
 
 def _check(fields: Mapping[str, Any], max_stop_strings: int) -> None:
@@ -81,7 +89,8 @@ def count_tokens_body(body: bytes, header: Header, serving: Serving) -> bytes:
     require_json(header)
     fields = _COUNT.read(body)
     with anthropic_errors():
-        chat = chat_fields(fields, serving.merges_system)
+        chat = chat_fields(fields, serving.merges_system, serving.no_effort)
+        _drop_idle_choice(chat, serving)
         check_chat(chat)
         require_model(chat, serving)
         serving.parsers.plan(chat)
