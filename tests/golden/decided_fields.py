@@ -77,6 +77,11 @@ def _reasoning_in_streams(case: Case) -> bool:
     return _is_stream(case) and _all_paths(case, "reasoning_tokens")
 
 
+def _no_call(case: Case) -> bool:
+    forced = case.body.get("tool_choice") not in (None, "none", "auto")
+    return forced and all(want in ("tool_calls", "tool_use") for _, want, _ in case.found)
+
+
 def _no_route(case: Case) -> bool:
     return case.id.startswith("http-") and _all_paths(case, ".body.error", ".body.detail")
 
@@ -105,6 +110,7 @@ RULES: list[tuple[str, Callable[[Case], bool]]] = [
     ("parts of content without a shape are refused in batches too", _parts_of_batches),
     ("every choice of a streamed beam search ends", _beams),
     ("reasoning that was not ended counts in streams too", _reasoning_in_streams),
+    ("a forced call that did not come", _no_call),
     ("unknown paths and wrong methods have the one shape", _no_route),
     ("pooling is not implemented", lambda case: case.request["path"] in _POOLING),
     ("documents are this project's", lambda case: case.request["path"].rstrip("/") in ("/docs", "/openapi.json")),

@@ -119,7 +119,8 @@ class ChatBeams(Beams):
         call = self._call if self._call.stream else self._call.replace(n=len(best))
         hides = get("include_reasoning") is False and self._reading is not None
         shows_ids = bool(get("return_token_ids"))
-        sink = ChatSink(call, [self._reading], self._serving.fingerprint, shows_ids=shows_ids, hides_details=hides)
+        echoes = bool(get("echo"))
+        sink = ChatSink(call, [self._reading], self._serving.fingerprint, shows_ids=shows_ids, hides_details=hides, echoes=echoes)
         text_of = token_text(self._serving.tokenizer, self._call.tokens_as_ids)
         out, total = b"", 0
         for index, (beam, text) in enumerate(best):
