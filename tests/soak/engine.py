@@ -26,7 +26,11 @@ def main(argv: list[str]) -> int:
     serve += ["--max-num-batched-tokens", "256", "--num-gpu-blocks-override", str(BLOCKS), *flags]
     with tempfile.TemporaryDirectory() as name, Server(Path(name), *serve, model="smollm2") as server:
         server.wait_ready(timeout_s=300)
-        figures = mixed_load(server, options.minutes * 60, options.clients, options.seed)
+        try:
+            figures = mixed_load(server, options.minutes * 60, options.clients, options.seed)
+        except BaseException:
+            print(server.log()[-8000:], file=sys.stderr)
+            raise
         print(json.dumps(figures.as_dict(), indent=1), flush=True)
         figures.check()
         log = server.log()
