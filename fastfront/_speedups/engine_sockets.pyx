@@ -52,7 +52,7 @@ cdef enum:
     KEY_INPUT = 2
     KEY_OUTPUT = 3
     EVENTS = 64
-    READS = 16              # in a row from one connection, before others have their turn
+    READ_BYTES = 256 << 10  # at most from one connection, before others and what is to be submitted have their turn
 
 cdef const char *OUT_OF_MEMORY = b"memory is out"
 cdef double HANDSHAKE_S = 30.0      # within which a connection has to say who it is
@@ -287,26 +287,16 @@ cdef class EngineSockets:
     cdef void read(self, Peer *peer) noexcept nogil:
         cdef size_t room = 0
         cdef ssize_t n
-        cdef char *p
-        cdef int k
-        for k in range(READS):
-            p = zmtp_space(&peer.zmtp, &room)
-            if p == NULL:
-                self.drop(peer, OUT_OF_MEMORY)
-                return
-            n = recv(peer.fd, p, room, MSG_DONTWAIT)
-            if n > 0:
-                zmtp_took(&peer.zmtp, n)
-                peer.heard_at = self.now
-                if <size_t>n < room:
-                    break
-            elif n < 0 and errno == EINTR:
-                continue
-            elif n < 0 and errno == EAGAIN:
-                break
-            else:
-                peer.closing = True
-                break
+        cdef char *p = zmtp_space(&peer.zmtp, &room)
+        if p == NULL:
+            self.drop(peer, OUT_OF_MEMORY)
+            return
+        n = recv(peer.fd, p, min(room, READ_BYTES), MSG_DONTWAIT)
+        if n > 0:
+            zmtp_took(&peer.zmtp, n)
+            peer.heard_at = self.now
+        elif n == 0 or (errno != EINTR and errno != EAGAIN):
+            peer.closing = True
         if self.parse(peer):
             if not peer.queued:
                 peer.queued = True

@@ -279,6 +279,8 @@ cdef class Pump(MessageReader):
         sockets.woken = False
         sockets.flush_native()
         while True:
+            if sockets.woken:                   # new requests do not wait for a backlog of messages
+                return NULL
             peer = sockets.next_output()
             if peer != NULL:
                 self.take_from(peer, t)
