@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 enum { MOST_THREADS = 256 };
+static const uint64_t NO_TASK = UINT32_MAX;
 
 /* A ticket is (number of the run << 32 | next task): taking one by compare-and-swap proves that the run it was read for is
-   still the current one, so that the fields below belong to it. */
+   still the current one, so that the fields below belong to it. For that the ticket of a run that is over must be gone before
+   the fields of the next one are written: else a thread that read it before, with the next run's larger count, would take it. */
 static _Atomic uint64_t ticket;
 static _Atomic(pool_task) run_task;
 static _Atomic(void *) run_argument;
@@ -53,6 +55,8 @@ static void take_tasks(uint32_t run)
         pool_task task = atomic_load_explicit(&run_task, memory_order_relaxed);
         void *argument = atomic_load_explicit(&run_argument, memory_order_relaxed);
         int count = atomic_load_explicit(&run_count, memory_order_relaxed);
+        /* Who has seen fields of a later run sees that the ticket is gone, too. */
+        atomic_thread_fence(memory_order_acquire);
         if ((uint32_t)(mine >> 32) != run || (uint32_t)mine >= (uint32_t)count)
             return;
         if (!atomic_compare_exchange_weak(&ticket, &mine, mine + 1))
@@ -123,7 +127,9 @@ void pool_run(pool_task task, void *argument, int count)
         return;
     }
     uint32_t run = atomic_load(&number) + 1;
-    atomic_store(&done, 0);
+    atomic_store(&ticket, (uint64_t)run << 32 | NO_TASK);
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&done, 0, memory_order_relaxed);
     atomic_store_explicit(&run_task, task, memory_order_relaxed);
     atomic_store_explicit(&run_argument, argument, memory_order_relaxed);
     atomic_store_explicit(&run_count, count, memory_order_relaxed);

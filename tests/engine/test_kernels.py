@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
 import threading
 from ctypes import addressof
 from pathlib import Path
@@ -195,3 +197,14 @@ def test_callers_on_several_threads_do_not_disturb_each_other(kernels: Kernels) 
 def test_structures_are_at_fixed_addresses() -> None:
     packed = PackedWeight(torch.randn(3, 3), None, Arena())
     assert packed.address == addressof(packed.struct)
+
+
+def test_each_task_of_a_run_is_done_once_while_threads_outnumber_cores(tmp_path: Path) -> None:
+    """A thread that the scheduler takes away in the middle must find nothing to do when it comes back to a later run."""
+    sources = [Path(__file__).with_name("pool_probe.c"), FOLDER.parent / "pool.c"]
+    probe = tmp_path / "pool_probe"
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    assert compiler is not None, "set-up needs a C compiler, too"
+    subprocess.run([compiler, "-O2", "-pthread", f"-I{FOLDER.parent}", "-o", probe, *sources], check=True)
+    done = subprocess.run([probe, "4", "6"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
