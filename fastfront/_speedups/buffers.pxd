@@ -47,3 +47,12 @@ cdef inline int buf_byte(Buf *b, unsigned char c) noexcept nogil:
 
 # Decimal digits of an integer.
 cdef int buf_int(Buf *b, long long v) noexcept nogil
+
+
+# Arrays that grow. Makes room for more than `cap` items of `size` bytes, twice as many at least. 0, or -1 when memory is out (array
+# unchanged).
+cdef int array_grow(void **items, size_t *cap, size_t need, size_t size) noexcept nogil
+
+
+cdef inline int array_reserve(void **items, size_t *cap, size_t need, size_t size) noexcept nogil:
+    return 0 if need <= cap[0] else array_grow(items, cap, need, size)

@@ -1,5 +1,6 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False, cdivision=True
 """Growth and number formatting of the byte buffer; see the .pxd for the contract."""
+from libc.stdint cimport SIZE_MAX
 from libc.stdlib cimport free, realloc
 
 
@@ -21,6 +22,19 @@ cdef int buf_grow(Buf *b, size_t extra) noexcept nogil:
         return -1
     b.data = data
     b.cap = cap
+    return 0
+
+
+cdef int array_grow(void **items, size_t *cap, size_t need, size_t size) noexcept nogil:
+    cdef size_t wanted = max(need, 2 * cap[0], <size_t>16)
+    cdef void *p
+    if wanted > SIZE_MAX // size:
+        return -1
+    p = realloc(items[0], wanted * size)
+    if p is NULL:
+        return -1
+    items[0] = p
+    cap[0] = wanted
     return 0
 
 

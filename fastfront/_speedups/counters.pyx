@@ -1,8 +1,9 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 """Counting what goes through a lane. Meanings as vLLM's v1/metrics has them."""
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 
+from fastfront._speedups.buffers cimport array_reserve
 from fastfront._speedups.call cimport CallC, Choice
 from fastfront._speedups.histograms cimport (
     HIST_COMPUTED, HIST_DECODE, HIST_E2E, HIST_GENERATION, HIST_INFERENCE, HIST_ITL, HIST_MAX_GENERATION, HIST_MAX_TOKENS, HIST_N,
@@ -97,14 +98,9 @@ cdef class Counters:
             e.external_tokens += p.external_cached
 
     cdef int arrival(self, Choice *ch, bint first, bint more, bint ended) noexcept nogil:
-        cdef void *p
         cdef Arrival *a
-        if self.n_arrivals == self.cap_arrivals:
-            p = realloc(self.arrivals, (2 * self.cap_arrivals + 256) * sizeof(Arrival))
-            if p == NULL:
-                return -1
-            self.arrivals = <Arrival *>p
-            self.cap_arrivals = 2 * self.cap_arrivals + 256
+        if array_reserve(<void **>&self.arrivals, &self.cap_arrivals, self.n_arrivals + 1, sizeof(Arrival)) < 0:
+            return -1
         a = &self.arrivals[self.n_arrivals]
         self.n_arrivals += 1
         a.choice = ch

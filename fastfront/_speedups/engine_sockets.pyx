@@ -4,9 +4,10 @@ message and the streams it drives. What ZeroMQ's library would do for its users 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, errno
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memmove, memset
 
+from fastfront._speedups.buffers cimport array_reserve
 from fastfront._speedups.clocks cimport monotonic
 from fastfront._speedups.epoll cimport (
     EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, epoll_create1,
@@ -246,7 +247,6 @@ cdef class EngineSockets:
         cdef int listener = self.input_fd if is_input else self.output_fd
         cdef int fd, one = 1
         cdef Peer *peer
-        cdef void *p
         cdef epoll_event event
         while True:
             fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
@@ -260,13 +260,9 @@ cdef class EngineSockets:
                 return
             if self.tcp:
                 setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(int))
-            if self.n_peers == self.cap_peers:
-                p = realloc(self.peers, (2 * self.cap_peers + 8) * sizeof(Peer *))
-                if p == NULL:
-                    close(fd)
-                    return
-                self.peers = <Peer **>p
-                self.cap_peers = 2 * self.cap_peers + 8
+            if array_reserve(<void **>&self.peers, &self.cap_peers, self.n_peers + 1, sizeof(Peer *)) < 0:
+                close(fd)
+                return
             peer = <Peer *>calloc(1, sizeof(Peer))
             if peer == NULL or zmtp_init(&peer.zmtp, is_input) < 0:
                 free(peer)

@@ -6,7 +6,7 @@ from libc.stdint cimport uint16_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from fastfront._speedups.buffers cimport Buf, buf_free, buf_init, buf_put
+from fastfront._speedups.buffers cimport Buf, array_reserve, buf_free, buf_init, buf_put
 from fastfront._speedups.call cimport Choice
 from fastfront._speedups.msgpack cimport mpw_array, mpw_str
 
@@ -85,16 +85,11 @@ cdef class StreamTable:
 
     cdef int reserve(self, uint32_t n) except -1:
         cdef size_t wanted
-        cdef void *p
         while self.n_free < n:
             self.grow()
         wanted = self.n_detached + self.live + n        # every choice in the table has a place in `detached`
-        if wanted > self.cap_detached:
-            p = realloc(self.detached, (2 * wanted + FIRST_SLOTS) * sizeof(uint16_t))
-            if p == NULL:
-                raise MemoryError
-            self.detached = <uint16_t *>p
-            self.cap_detached = 2 * wanted + FIRST_SLOTS
+        if array_reserve(<void **>&self.detached, &self.cap_detached, wanted, sizeof(uint16_t)) < 0:
+            raise MemoryError
         return 0
 
     cdef void enter(self, Choice *ch) noexcept nogil:

@@ -2,10 +2,10 @@
 """ZMTP 3.1 without sockets."""
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from fastfront._speedups.buffers cimport Buf, buf_free, buf_init, buf_put, buf_reserve
+from fastfront._speedups.buffers cimport Buf, array_reserve, buf_free, buf_init, buf_put, buf_reserve
 
 
 cdef enum State:
@@ -210,13 +210,8 @@ cdef int take_command(Zmtp *z, const unsigned char *p, size_t size) noexcept nog
 
 
 cdef int add_frame(Zmtp *z, size_t at, size_t size) noexcept nogil:
-    cdef void *p
-    if z.n_frames == z.cap_frames:
-        p = realloc(z.frames, (2 * z.cap_frames + 4) * sizeof(Frame))
-        if p == NULL:
-            return -1
-        z.frames = <Frame *>p
-        z.cap_frames = 2 * z.cap_frames + 4
+    if array_reserve(<void **>&z.frames, &z.cap_frames, z.n_frames + 1, sizeof(Frame)) < 0:
+        return -1
     z.frames[z.n_frames].at = at - z.begin
     z.frames[z.n_frames].size = size
     z.n_frames += 1
