@@ -78,5 +78,6 @@ cdef class MessageReader(StreamTable):      # owned by one lane thread
     cdef int give_piece(self, CallC *c, Choice *ch) noexcept nogil
     cdef int take_output(self, Cursor *cursor) noexcept nogil
     cdef int find_outputs(self, Cursor *c, uint32_t n) noexcept nogil
-    cdef int take_message(self, const unsigned char *data, size_t size, int64_t *engine, Cursor *rest) noexcept nogil
+    cdef int take_message(
+        self, const unsigned char *data, size_t size, int64_t *engine, Cursor *rest, bint *looked_at) noexcept nogil
     cdef bint take_stats(self, int64_t engine, Cursor *rest) noexcept nogil

@@ -1,10 +1,10 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 """From an engine's message to events: decoded, detokenized, checked for stop strings and encoded, into one buffer and a list."""
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memmove
 
-from fastfront._speedups.buffers cimport buf_byte, buf_free, buf_init, buf_int, buf_put
+from fastfront._speedups.buffers cimport array_reserve, buf_byte, buf_free, buf_init, buf_int, buf_put
 from fastfront._speedups.call cimport CallC, Choice
 from fastfront._speedups.detokenizer cimport detok_feed, detok_flush
 from fastfront._speedups.histograms cimport LANE_EVENT_TOKENS, observe
@@ -79,19 +79,14 @@ cdef class MessageReader(StreamTable):
     cdef int event(self, CallC *c, uint8_t kind, size_t at) noexcept nogil:
         """Notes the bytes from `at` to the end of `out`; joins them to the event before if that is the same call's."""
         cdef Event *e
-        cdef void *p
         if self.n_events and (kind == EVENT_SEND or kind == EVENT_LAST):
             e = &self.events[self.n_events - 1]
             if e.call == c and e.kind == EVENT_SEND and e.at + e.n == at:
                 e.n = self.out.len - e.at
                 e.kind = kind
                 return 0
-        if self.n_events == self.cap_events:
-            p = realloc(self.events, (2 * self.cap_events + 256) * sizeof(Event))
-            if p == NULL:
-                return -1
-            self.events = <Event *>p
-            self.cap_events = 2 * self.cap_events + 256
+        if array_reserve(<void **>&self.events, &self.cap_events, self.n_events + 1, sizeof(Event)) < 0:
+            return -1
         e = &self.events[self.n_events]
         self.n_events += 1
         e.call = c
@@ -338,13 +333,8 @@ cdef class MessageReader(StreamTable):
         cdef Cursor o
         cdef uint32_t elements, length
         cdef const char *id
-        cdef void *p
-        if n + 1 > self.cap_places:
-            p = realloc(self.places, (n + 1 + n // 2) * sizeof(Place))
-            if p == NULL:
-                return -1
-            self.places = <Place *>p
-            self.cap_places = n + 1 + n // 2
+        if array_reserve(<void **>&self.places, &self.cap_places, <size_t>n + 1, sizeof(Place)) < 0:
+            return -1
         for k in range(n):
             self.places[k].p = c.p
             self.places[k].choice = NULL
@@ -358,13 +348,19 @@ cdef class MessageReader(StreamTable):
         self.places[n].p = c.p
         return n
 
-    cdef int take_message(self, const unsigned char *data, size_t size, int64_t *engine, Cursor *rest) noexcept nogil:
-        """All outputs of one message; `rest` is left behind them. 0, -1: memory, -2: malformed."""
+    cdef int take_message(
+        self, const unsigned char *data, size_t size, int64_t *engine, Cursor *rest, bint *looked_at
+    ) noexcept nogil:
+        """One message: what stands behind the outputs first, as the engine's time is there. `rest` is left behind the outputs;
+        `looked_at` says whether Python must look at it. 0, -1: memory, -2: malformed."""
         cdef Cursor c, o
-        cdef uint32_t n, n_outputs
-        cdef int r, found, k
+        cdef uint32_t n, n_outputs = 0
+        cdef int r, found = 0, k
         c.p = data
         c.end = data + size
+        rest[0] = c
+        rest.end = data
+        looked_at[0] = False
         engine[0] = -1
         self.message_tokens = 0
         self.made_at = 0
@@ -380,25 +376,22 @@ cdef class MessageReader(StreamTable):
             found = self.find_outputs(&c, n_outputs)
             if found < 0:
                 return -1
-            o = c
-            if mp_skip(&o, 1) < 0 or mp_float(&o, &self.made_at) < 0:      # behind the scheduler's statistics
-                self.made_at = 0
-            for k in range(found):
-                if k + AHEAD < found:
-                    prefetch_call(self.places[k + AHEAD].choice)
-                if k + NEAR < found:
-                    prefetch_head(self.places[k + NEAR].choice)
-                o.p = self.places[k].p
-                o.end = self.places[k + 1].p
-                r = self.take_output(&o)
-                if r == -1:
-                    return -1
-                if r < 0:
-                    self.malformed += 1
-            if <uint32_t>found < n_outputs:
-                return -2
-        rest[0] = c
-        return 0
+        if <uint32_t>found == n_outputs:
+            rest[0] = c
+            looked_at[0] = self.take_stats(engine[0], rest)
+        for k in range(found):
+            if k + AHEAD < found:
+                prefetch_call(self.places[k + AHEAD].choice)
+            if k + NEAR < found:
+                prefetch_head(self.places[k + NEAR].choice)
+            o.p = self.places[k].p
+            o.end = self.places[k + 1].p
+            r = self.take_output(&o)
+            if r == -1:
+                return -1
+            if r < 0:
+                self.malformed += 1
+        return 0 if <uint32_t>found == n_outputs else -2
 
     cdef bint take_stats(self, int64_t engine, Cursor *rest) noexcept nogil:
         """Scheduler stats and the time, behind the outputs. True if Python must look at `rest` too."""

@@ -175,7 +175,6 @@ cdef class Pump(MessageReader):
 
     # ---- messages ----------------------------------------------------------------------------------------------------
 
-
     cdef int room_for_frames(self, size_t n) noexcept nogil:
         cdef void *p = realloc(self.frames.data, (n + 1) * sizeof(void *))
         if p == NULL:
@@ -191,10 +190,7 @@ cdef class Pump(MessageReader):
     cdef void take(self, const unsigned char *data, size_t size, Taken *t) noexcept nogil:
         """Decodes one EngineCoreOutputs message, answers its streams and writes what can be written without Python."""
         self.now = monotonic()
-        t.engine = 0
-        t.rest.p = t.rest.end = data
-        t.result = self.take_message(data, size, &t.engine, &t.rest)
-        t.looked_at = self.take_stats(t.engine, &t.rest)
+        t.result = self.take_message(data, size, &t.engine, &t.rest, &t.looked_at)
         self.counters.settle(t.engine, self.message_tokens, self.made_at or self.now, self.now)
         self.write_events()
 
