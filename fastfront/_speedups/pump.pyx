@@ -67,6 +67,11 @@ cdef int64_t sender(const unsigned char *data, size_t size) noexcept nogil:
     return engine if mp_int(&c, &engine) == 0 else -1
 
 
+cdef object rest_of(const Taken *t):
+    """What Python is to see of a message, or None."""
+    return PyBytes_FromStringAndSize(<const char *>t.rest.p, t.rest.end - t.rest.p) if t.looked_at else None
+
+
 class EngineMessageError(ValueError):
     """A message of an engine does not follow the wire protocol."""
 
@@ -226,9 +231,7 @@ cdef class Pump(MessageReader):
             raise MemoryError
         if t.result < 0:
             raise EngineMessageError("not an EngineCoreOutputs message")
-        if not t.looked_at:
-            return t.engine, None
-        return t.engine, PyBytes_FromStringAndSize(<const char *>t.rest.p, t.rest.end - t.rest.p)
+        return t.engine, rest_of(&t)
 
     cdef void take_from(self, Peer *peer, Taken *t) noexcept nogil:
         """Takes the message at hand of a connection."""
@@ -309,7 +312,7 @@ cdef class Pump(MessageReader):
             peer = self.drive(sockets, patience_ms, &t)
         if peer == NULL:
             return None
-        rest = PyBytes_FromStringAndSize(<const char *>t.rest.p, t.rest.end - t.rest.p) if t.looked_at else None
+        rest = rest_of(&t)
         zmtp_release(&peer.zmtp)
         if t.result == LEAVING:
             return DEAD, t.engine, None
