@@ -136,10 +136,11 @@ class Lane:
         """How long the lane may sleep: not at all with something in the inbox, for some time, or for ever (-1)."""
         if self._inbox or not self._settle():
             return 0
-        wait = self._announced.remaining_s()
+        announced_s = self._announced.remaining_s()
+        waits = [] if announced_s is None else [announced_s]
         if self._ping_interval_s and self.pump.live:
-            wait = min(self._ping_interval_s / 4, self._ping_interval_s if wait is None else wait)
-        return -1 if wait is None else max(1, int(wait * 1000))
+            waits.append(self._ping_interval_s / 4)
+        return max(1, int(min(waits) * 1000)) if waits else -1
 
     def _settle(self) -> bool:
         """Says that the lane is about to sleep; False if something came in meanwhile.
@@ -153,12 +154,12 @@ class Lane:
 
     def _take(self, what: int, engine: int, rest: bytes | None) -> None:
         """A message of an engine that asks for more than its streams' tokens."""
+        sender = engine if 0 <= engine < self._balancer.size else -1  # it is the message that says so
         if what == DEAD:
-            self._await_death(engine)
+            self._await_death(sender)
         elif what == MALFORMED:
             log.error("lane %d: malformed message from an engine; its requests fail", self.index)
-            known = 0 <= engine < self._balancer.size
-            self._on_engine_dead(engine if known else -1, "an engine sent a malformed message")
+            self._on_engine_dead(sender, "an engine sent a malformed message")
         elif rest is not None:
             self._take_rest(engine, rest)
 
