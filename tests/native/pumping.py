@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +90,17 @@ class Client:
         ]
         assert len(ends) <= 1
         return ends[0] if ends else (None, None)
+
+
+def python_functions(action: Callable[[], object]) -> list[str]:
+    """Names of the Python functions that `action` calls on this thread, its own left out if it is native."""
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, _arg: calls.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 class Rig:

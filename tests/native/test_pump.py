@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from fastfront._speedups.output import ErrorCode
 from fastfront._speedups.pump import EngineMessageError
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 from tests.native.conftest import Model, load
-from tests.native.pumping import Client, Rig
+from tests.native.pumping import Client, Rig, python_functions
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 STOP, LENGTH, ABORT, ERROR = 0, 1, 2, 3
@@ -385,11 +386,5 @@ def test_no_python_runs_per_token(qwen3: Model) -> None:
     requests = [rig.start(Protocol(), stream=True, stop=["nothing"])[1][0] for _ in range(50)]
     rig.step(*[[request, [9707]] for request in requests])
     message = packb([0, [[request, [1879]] for request in requests], None, 1.0])
-    calls: list[str] = []
-    sys.setprofile(lambda frame, event, _arg: calls.append(frame.f_code.co_name) if event == "call" else None)
-    try:
-        rig.pump.feed(message)
-    finally:
-        sys.setprofile(None)
-    assert calls == []
+    assert python_functions(partial(rig.pump.feed, message)) == []
     assert rig.pump.sends == 100
