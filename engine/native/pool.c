@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "pool.h"
+#include "spin.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -28,15 +29,6 @@ static _Atomic int limit = 1;
 static _Atomic int rounds = 1000;
 static int started = 1;
 static atomic_flag taken = ATOMIC_FLAG_INIT;
-
-static void pause_briefly(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 static void sleep_while(void *word, uint32_t value)
 {

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "ring.h"
+#include "spin.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -34,15 +35,6 @@ static int64_t now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static void pause_briefly(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
 }
 
 static uint64_t padded(uint64_t size)
