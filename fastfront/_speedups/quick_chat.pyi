@@ -27,5 +27,7 @@ class QuickChats:
         prompt_details: bool,
         metrics: bool,
         tokens_as_ids: bool,
+        greedy_below: float,
+        min_temperature: float,
     ) -> None: ...
     def prepare(self, fields: dict[str, Any], header: Callable[[str], str | None]) -> PreparedCall | None: ...

@@ -22,8 +22,6 @@ cdef extern from *:
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *) except? -1
 
-cdef double GREEDY = 1e-5           # as fastfront.openai.sampling has them
-cdef double MIN_TEMPERATURE = 0.01
 FIELDS = frozenset({
     "messages", "model", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stream", "stream_options", "stop", "seed",
     "n", "user", "ignore_eos",
@@ -49,12 +47,14 @@ cdef class QuickChats:
 
     `fill(roles, texts, add_generation_prompt)` gives the prompt of a plain chat or None, `encode(text)` its ids, packed.
     `max_new_tokens` and `max_tokens_cap` are the server's default and bound, or None; `stopping` and `ignoring` the sampling map's keys
-    about stop tokens without and with `ignore_eos`.
+    about stop tokens without and with `ignore_eos`; below `greedy_below` a temperature means greedy, and no other is below
+    `min_temperature`.
     """
     cdef object fill, encode, model_names
     cdef str model, role, billing_header
     cdef bint any_model_name, force_usage, prompt_details, metrics, tokens_as_ids
     cdef int64_t max_model_len, max_token_id, max_new_tokens, max_tokens_cap, max_stop_strings
+    cdef double greedy_below, min_temperature
     cdef dict stopping, ignoring
     cdef uint64_t labels
 
@@ -62,7 +62,7 @@ cdef class QuickChats:
         self, *, object fill not None, object encode not None, str model not None, frozenset model_names not None,
         bint any_model_name, int64_t max_model_len, int64_t max_token_id, object max_new_tokens, object max_tokens_cap,
         int64_t max_stop_strings, dict stopping not None, dict ignoring not None, str role not None, str billing_header not None,
-        bint force_usage, bint prompt_details, bint metrics, bint tokens_as_ids,
+        bint force_usage, bint prompt_details, bint metrics, bint tokens_as_ids, double greedy_below, double min_temperature,
     ):
         self.fill = fill
         self.encode = encode
@@ -82,6 +82,8 @@ cdef class QuickChats:
         self.prompt_details = prompt_details
         self.metrics = metrics
         self.tokens_as_ids = tokens_as_ids
+        self.greedy_below = greedy_below
+        self.min_temperature = min_temperature
         self.labels = <uint64_t>int.from_bytes(os.urandom(8))
 
     def prepare(self, dict fields not None, object header not None):
@@ -167,11 +169,11 @@ cdef class QuickChats:
             value = given
             if not 0.0 <= value <= 2.0:
                 return None
-            greedy = value < GREEDY
+            greedy = value < self.greedy_below
             if greedy:
                 out["temperature"] = 0.0
             elif value != 1.0:
-                out["temperature"] = given if value > MIN_TEMPERATURE else MIN_TEMPERATURE
+                out["temperature"] = given if value > self.min_temperature else self.min_temperature
         given = fields["top_p"] if "top_p" in fields else None
         if given is not None:
             value = given

@@ -13,9 +13,9 @@ from typing import Any
 from fastfront.errors import ApiError, SetupError, bad_value
 from fastfront.openai.checks import check_repetition
 
-_MIN_TEMPERATURE = 0.01  # smaller ones overflow in the sampler; 0 itself means greedy
+MIN_TEMPERATURE = 0.01  # smaller ones overflow in the sampler; 0 itself means greedy
 _MAX_TOP_K = 2**31 - 1
-_GREEDY_EPSILON = 1e-5
+GREEDY_EPSILON = 1e-5
 _NEUTRAL: Mapping[str, float] = {
     "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0,
     "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
@@ -121,7 +121,7 @@ def sampling_map(
     _verify_words(get("bad_words"), "bad_words")
     out = stops.wire_map(get("ignore_eos", False), get("stop_token_ids"))
     if values is not _NEUTRAL_VALUES:
-        if n > 1 and values["temperature"] < _GREEDY_EPSILON:
+        if n > 1 and values["temperature"] < GREEDY_EPSILON:
             raise ApiError(f"n must be 1 when using greedy sampling, got {n}.")
         _put_values(values, out)
     if not _RARE.isdisjoint(body):
@@ -131,11 +131,11 @@ def sampling_map(
 
 def _put_values(values: Mapping[str, Any], out: dict[str, object]) -> None:
     temperature = values["temperature"]
-    if temperature < _GREEDY_EPSILON:
+    if temperature < GREEDY_EPSILON:
         out["temperature"] = 0.0  # and what narrows sampling has no meaning
     else:
         if temperature != 1.0:
-            out["temperature"] = temperature if temperature > _MIN_TEMPERATURE else _MIN_TEMPERATURE
+            out["temperature"] = temperature if temperature > MIN_TEMPERATURE else MIN_TEMPERATURE
         if values["top_p"] != 1.0:
             out["top_p"] = values["top_p"]
         if values["top_k"] > 0:

@@ -15,7 +15,14 @@ from fastfront.errors import SetupError
 from fastfront.metrics.tool_calls import ToolCallCounts
 from fastfront.openai.fingerprint import fingerprint
 from fastfront.openai.reasoning.engine_flags import bounds_reasoning, told_markers
-from fastfront.openai.sampling import NEUTRAL_DEFAULTS, SamplingDefaults, StopTokens, sampling_defaults
+from fastfront.openai.sampling import (
+    GREEDY_EPSILON,
+    MIN_TEMPERATURE,
+    NEUTRAL_DEFAULTS,
+    SamplingDefaults,
+    StopTokens,
+    sampling_defaults,
+)
 from fastfront.openai.tools.choice import Parsers
 from fastfront.openai.tools.setup import build_parsers
 from fastfront.render.chat import ChatRenderer
@@ -85,6 +92,7 @@ class Serving:
             ignoring=self.stops.wire_map(True, None), role=self.response_role, billing_header=BILLING_HEADER,
             force_usage=self.force_usage, prompt_details=self.answers.prompt_details, metrics=self.answers.metrics,
             tokens_as_ids=self.answers.tokens_as_ids, max_new_tokens=longest, max_tokens_cap=cap,
+            greedy_below=GREEDY_EPSILON, min_temperature=MIN_TEMPERATURE,
         )  # fmt: skip
 
     def with_engine_limits(self, max_model_len: int) -> Serving:
