@@ -33,6 +33,8 @@ def events(finish: str, content: str = "", *calls: tuple[str, str | None], token
 
 
 NOW = ("now", "{}")
+END = "<|im_start|>assistant\n"     # what turn.jinja puts behind a text
+TURN = TEXT + END
 STREAM = other_way(CHAT)
 TWICE: Json = {**CHAT, "json": {"messages": [{"role": "user", "content": TEXT * 2}]}}
 HALF: Json = {**CHAT, "json": {"messages": [{"role": "user", "content": '{"a": "\\ud83d"}'}]}}
@@ -45,6 +47,11 @@ DECIDED: list[tuple[Json, Json, Json, Json, str]] = [
     (FORCED, complete("tool_calls", ""), complete("stop", TEXT), events("stop", "x"), "did not come"),
     (STREAM, events("stop"), events("tool_calls", "", NOW), complete("stop", TEXT), "not lost"),
     (STREAM, events("stop", "", ("now", '{"a')), events("stop", "", ("now", '{"a": 1')), complete("stop"), "as far as"),
+    (STREAM, events("stop", TURN), events("tool_calls", "", NOW), complete("tool_calls", None, NOW), "both say"),
+    (STREAM, events("stop", TURN), events("tool_calls", END, NOW), complete("tool_calls", None, NOW), "shows as text"),
+    (STREAM, events("stop", TURN), events("tool_calls", END, ("now", '"x"')), complete("tool_calls", None, ("now", "x")), "shows as text"),
+    (FORCED, complete("tool_calls", ""), complete("tool_calls", "", NOW), events("stop", TURN), "stands behind it"),
+    (FORCED, complete("tool_calls", ""), complete("stop", TEXT[-9:] + END), events("stop", "x"), "did not come"),
     (STREAM, events("stop", "", ("now", '{"a": 1}}]')), events("stop", "", ("now", '{"a": 1}')), complete("stop"), "end where"),
     (CHAT, complete("length", "", NOW), complete("length", "", ("now", "")), complete("stop"), "not completed"),
     (CHAT, complete("tool_calls", None, ("", "{}")), complete("stop", TEXT), complete("stop"), "without a name"),
@@ -53,6 +60,9 @@ DECIDED: list[tuple[Json, Json, Json, Json, str]] = [
     (HALF, {"status": 400, "type": "", "json": {"error": {}}}, complete("stop", "x"), complete("stop"), "surrogate"),
 ]
 UNDECIDED: list[tuple[Json, Json, Json, Json]] = [
+    (STREAM, events("stop", TURN), events("tool_calls", "other", NOW), complete("tool_calls", None, NOW)),
+    (STREAM, events("stop", TURN), events("tool_calls", END, NOW), complete("tool_calls", None, ("then", "{}"))),
+    (FORCED, complete("tool_calls", ""), complete("tool_calls", "", ("other", "{}")), events("stop", TURN)),
     (CHAT, complete("stop", TEXT), complete("stop", "other"), events("stop", TEXT)),
     (CHAT, complete("stop", TEXT), complete("stop", "other"), events("stop", "third")),
     (CHAT, complete("tool_calls", TEXT), complete("stop", TEXT), events("stop", "x")),
