@@ -56,8 +56,11 @@ def origin(record: Record) -> str:
     text = (
         f"{record['started'][:10]}, {where}, commit {(record['commit'] or 'unknown')[:12]}{state};"
         f" `{' '.join(record['command'])}`, {record['seconds'] / 60:.0f} minutes, medians of {record['repeats']}."
-        " The load generator, the engine and the frontend share the cores."
+        " The load generator, the engine and the frontend share the cores"
     )
+    if any(sample.get("apart") for sample in record["samples"]):
+        text += ", but where few streams are decoded (64, 256) the load generator has one to itself"
+    text += "."
     if record.get("taken_up"):
         text += f" The run was interrupted and taken up again ({len(record['taken_up'])} times)."
     if others is not None and others > _NOISY_CORES:

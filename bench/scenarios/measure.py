@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -15,6 +16,7 @@ from bench.load import run as run_load
 from bench.peers.base import SERVED, Running
 from bench.peers.processes import PeerFailed
 from bench.process import Snapshot, Usage, snapshot
+from bench.scenarios.placement import apart
 from bench.scenarios.points import Point, beyond, ramp, ramp_point
 
 _GC = re.compile(r"^fastfront:gc_(pause_seconds_count|pause_seconds_sum|longest_pause_seconds)(?:\{[^}]*\})? (\S+)$", re.M)
@@ -101,7 +103,8 @@ def measure(point: Point, running: Running, repeat: int, seed: int) -> Sample:
     )  # fmt: skip
     meter = _Meter(running)
     try:
-        result = run_load(load, meter)
+        with apart(running.front.pid) if point.apart else contextlib.nullcontext():
+            result = run_load(load, meter)
     except LoadError as error:
         running.check()
         raise PeerFailed(f"{running.name}: {error}") from error
@@ -121,6 +124,7 @@ def measure(point: Point, running: Running, repeat: int, seed: int) -> Sample:
         "streams": point.streams,
         "step_ms": point.step_ms,
         "drain_s": point.drain_s,
+        "apart": point.apart,
         "cpu_us_per_token": _per(front_s, result["tokens"]),
         "cpu_us_per_request": _per(front_s, result["completed"]),
         "front": _kept(meter.front, front_s),

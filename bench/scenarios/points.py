@@ -23,6 +23,7 @@ UNABLE = {"n = 2": frozenset({"floor", "vllm-rust"})}
 """Peers that cannot serve an option. The floor serves none, and reads no prompt."""
 _ANSWER = {"max_tokens": 256, "ramp_s": 2.5}
 """An answer takes 256 steps; clients begin spread over that time, so that later requests come evenly too."""
+_FEW = 256
 _WARMUP_S = 3.0
 _STOPS = ["\n\nHuman:", "<|end of turn|>"]
 """Nothing that random tokens make."""
@@ -71,6 +72,8 @@ class Point:
     again: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
     """Peers that cannot serve it."""
+    apart: bool = False
+    """Frontend and load generator on cores of their own: for loads that leave most of the machine idle."""
 
     @property
     def expected_s(self) -> float:
@@ -97,6 +100,7 @@ def _decode(shorter: float, quick: bool) -> list[Point]:
             Point(
                 scenario="decode", name=f"{streams} streams", step_ms=STEP_MS, streams=streams, warmup_s=_WARMUP_S,
                 measure_s=measure_s * shorter, drain_s=3.0, fields=_ANSWER, again=again,
+                apart=streams <= _FEW,
             )
         )  # fmt: skip
     probe = {**_ANSWER, "return_token_ids": True}
