@@ -37,4 +37,4 @@ def extensions() -> list[Extension]:
 
 
 # Whether a module is freethreading_compatible is said in the module itself, once its stress tests exist.
-setup(ext_modules=cythonize(extensions(), build_dir="build/cython", language_level=3, quiet=True, nthreads=0))
+setup(ext_modules=cythonize(extensions(), build_dir="build/cython", language_level=3, nthreads=0))

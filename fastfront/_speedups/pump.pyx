@@ -99,42 +99,69 @@ cdef class Pump(MessageReader):
         self.errors = []
 
     def attach(self, Call call not None):
-        """Takes the call into the table. Returns [(engine index, ADD payload)] for the wire, one per choice."""
+        """Takes the call into the table. Returns [(engine index, ADD payload)] for the wire, one per choice.
+
+        Without memory for it the call is answered with an error, its engines are in `finished_engines`, and the list is empty.
+        """
         cdef CallC *c = &call.c
-        cdef Choice *ch
         cdef uint32_t i
-        cdef Buf message
         cdef list adds = []
         if c.ended or c.choices == NULL:
             raise ValueError("the call has ended")
-        self.reserve(c.n_choices)
         Py_INCREF(call)
         c.entered = True
         c.sent_at = monotonic()
         c.arrived_at = c.sent_at - max(0.0, unix_time() - call.arrival_time)
-        for i in range(c.n_choices):
-            ch = &c.choices[i]
-            self.enter(ch)
-            if c.n_choices > 1:
-                buf_int(&ch.wire_id, i)
-                buf_byte(&ch.wire_id, c'_')
+        try:
             name = call.external_id.encode()
-            buf_put(&ch.wire_id, name, len(name))
-            buf_byte(&ch.wire_id, c'-')
-            put_hex8(&ch.wire_id, ch.slot)
-            if put_hex8(&ch.wire_id, ch.generation) < 0:
-                raise MemoryError
-            buf_init(&message)
-            mpw_array(&message, 22)
-            mpw_str(&message, ch.wire_id.data, <uint32_t>ch.wire_id.len)
-            if buf_put(&message, ch.add.data, ch.add.len) < 0:
-                buf_free(&message)
-                raise MemoryError
-            adds.append((ch.engine, PyBytes_FromStringAndSize(message.data, message.len)))
-            buf_free(&message)
-            buf_free(&ch.add)
+            self.reserve(c.n_choices)
+            for i in range(c.n_choices):
+                self.enter(&c.choices[i])
+                adds.append((c.choices[i].engine, self.add_payload(&c.choices[i], name)))
+        except MemoryError as error:
+            self.errors.append(error)
+            self.turn_away(call)
+            return []
         self.counters.submitted(c)
         return adds
+
+    cdef bytes add_payload(self, Choice *ch, bytes name):
+        """The ADD message of a choice in the table, which gets its id of the wire."""
+        cdef Buf message
+        cdef int r = 0
+        if ch.call.n_choices > 1:
+            r |= buf_int(&ch.wire_id, ch.index) | buf_byte(&ch.wire_id, c'_')
+        r |= buf_put(&ch.wire_id, name, len(name)) | buf_byte(&ch.wire_id, c'-')
+        r |= put_hex8(&ch.wire_id, ch.slot) | put_hex8(&ch.wire_id, ch.generation)
+        if r < 0:
+            raise MemoryError
+        buf_init(&message)
+        try:
+            r = mpw_array(&message, 22) | mpw_str(&message, ch.wire_id.data, <uint32_t>ch.wire_id.len)
+            if r < 0 or buf_put(&message, ch.add.data, ch.add.len) < 0:
+                raise MemoryError
+            buf_free(&ch.add)
+            return PyBytes_FromStringAndSize(message.data, message.len)
+        finally:
+            buf_free(&message)
+
+    cdef int turn_away(self, Call call) except -1:
+        """A call that no engine has heard of is over: tells its client."""
+        cdef uint32_t i
+        call.c.ended = True
+        call.c.remaining = 0
+        for i in range(call.c.n_choices):
+            if call.c.choices[i].attached:
+                self.detach(&call.c.choices[i])
+            else:
+                self.finished_engines.append(call.c.choices[i].engine)
+        self.settle_detached()
+        self.fail_message.len = 0
+        try:
+            self.send_failure(call, ERROR_INTERNAL)
+        except Exception as error:
+            self.errors.append(error)
+        return self.finish_call(call)
 
     @property
     def tokens(self) -> int:

@@ -203,12 +203,7 @@ class Lane:
             self._attach(item)
 
     def _attach(self, call: Call) -> None:
-        try:
-            adds = self.pump.attach(call)
-        except (ValueError, MemoryError):
-            log.exception("request %s could not be submitted", call.external_id)
-            return
-        for engine, payload in adds:
+        for engine, payload in self.pump.attach(call):
             # An engine is marked as lost before its calls are failed: one of the two sees a call that comes meanwhile.
             if not self._balancer.is_alive(engine) or not self._send(engine, ADD, payload):
                 self.lose_engine(engine, f"engine {engine} is not connected")

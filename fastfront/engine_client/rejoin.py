@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import Protocol
 
+import setproctitle
 import zmq
 
 from fastfront.engine_client.handshake import LaneSockets, init_message, parse_ready, read_greeting
@@ -113,6 +114,7 @@ class Rejoin:
     # ---- on the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        setproctitle.setthreadtitle("engine-joiner")
         assert self._handshake is not None
         poller = zmq.Poller()
         poller.register(self._handshake, zmq.POLLIN)

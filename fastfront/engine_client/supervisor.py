@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import setproctitle
+
 from fastfront.errors import EngineError
 
 STOP_TIMEOUT_S = 10.0
@@ -78,6 +80,7 @@ class Supervisor:
             self._watcher.start()
 
     def _watch(self) -> None:
+        setproctitle.setthreadtitle("engine-watcher")
         over: set[subprocess.Popen[bytes]] = set()
         while not self._stopping.is_set():
             waiting = [(index, process) for index, process in enumerate(self._processes) if process not in over]

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import setproctitle
+
 from fastfront._speedups.pump import Pump
 from fastfront.metrics.loads import engine_load
 
@@ -63,6 +65,7 @@ class StatsLog:
         self._stopped.set()
 
     def _run(self) -> None:
+        setproctitle.setthreadtitle("stats-log")
         since = time.monotonic()
         while not self._stopped.wait(self._interval_s):
             now = time.monotonic()

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
+import setproctitle
+
 from fastfront.config import ServeConfig
 from fastfront.engine_client.utility import Sender, Utilities
 from fastfront.errors import ApiError, EngineDeadError, EngineError
@@ -86,6 +88,7 @@ class Development:
         return Route(handle)
 
     def _call(self, exchange: Exchange, method: str, args: list[Any], answer: Answer | None) -> None:
+        setproctitle.setthreadtitle(f"utility-{method}")
         try:
             found = self._utilities.call(self._lane, method, args, CALL_TIMEOUT_S)
         except EngineDeadError as error:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import sysconfig
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +62,12 @@ def test_one_process_serves(start: StartServer) -> None:
     """Besides the engine there is one process, whatever the number of workers and lanes."""
     server = start("--workers", "2", "--lanes", "2", "--request-threads", "3").wait_ready()
     assert len(server.engine_pids()) == 1
+
+
+def test_every_thread_has_a_title_of_its_own(start: StartServer) -> None:
+    """As the system shows them (`top -H`); libzmq names its two itself."""
+    server = start("--lanes", "2", "--request-threads", "2").wait_ready()
+    own = {"http-0", "http-1", "request-0", "request-1", "lane-0", "lane-1", "engine-watcher", "engine-joiner", "metrics", "gc"}
+    expected = own | {"access-log", "stats-log", "fastfront serve", "ZMQbg/Reaper", "ZMQbg/IO/0"}
+    tasks = Path(f"/proc/{server.pid}/task")
+    wait_for(lambda: sorted((task / "comm").read_text().strip() for task in tasks.iterdir()) == sorted(expected), "titles")

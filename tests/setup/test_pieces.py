@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tools.checks import parts
-from tools.setup import bytecode, debian, machine, model, npm_client, npm_tokenizers, tokenizers_wheel, uv
+from tools.setup import bytecode, debian, frontend_env, machine, model, npm_client, npm_tokenizers, tokenizers_wheel, uv
 from tools.setup.paths import find_paths
 from tools.setup.plan import Context
 from tools.setup.run import StepFailed
@@ -52,6 +52,20 @@ def test_cache_folder_is_where_the_variable_says() -> None:
     assert find_paths({"FASTFRONT_CACHE": "/x/../y"}).cache == Path("/y")
     assert find_paths({"FASTFRONT_CACHE": ""}).cache == Path("~/.cache/fastfront").expanduser()
     assert find_paths({}).root == ROOT
+
+
+@pytest.mark.parametrize(
+    ("line", "progress"),
+    [
+        ("[ 2/31] Cythonizing fastfront/_speedups/call.pyx", "translating call (2 of 31)"),
+        ("[1/1] Cythonizing fastfront/_speedups/zmtp.pyx", "translating zmtp (1 of 1)"),
+        ("building 'fastfront._speedups.zmtp' extension", "compiling fastfront._speedups.zmtp"),
+        ("gcc -O3 -c zmtp.c", None),
+        ("Resolved 1 package in 5ms", None),
+    ],
+)
+def test_progress_of_the_extensions(line: str, progress: str | None) -> None:
+    assert frontend_env._module(line) == progress
 
 
 @pytest.mark.parametrize(("tag", "wheel"), [("cpython-313t", "cp313-cp313t"), ("cpython-314", "cp314-cp314")])

@@ -71,12 +71,15 @@ def make_project(context: Context) -> None:
         flags = ["--no-deps", "--no-build-isolation", "--config-setting", "editable_mode=compat", "--editable", "."]
         context.log_name = "project-install"
         install = uv_command(context, ["pip", "install", "--python", str(context.paths.venv), *flags], advice)
-        context.run(replace(install, env={**(install.env or {}), "FASTFRONT_SKIP_EXTENSIONS": "1"}))
+        env = {**(install.env or {}), "FASTFRONT_SKIP_EXTENSIONS": "1"}
+        context.run(replace(install, env=env, describe=lambda line: "installing the project in place"))
         record(*project)
     record(*extensions)
 
 
 def _module(line: str) -> str | None:
-    """Progress of a build: the module being compiled."""
+    """Progress of a build: the module that is translated to C, then compiled."""
+    if match := re.search(r"(\d+)/(\d+)\] Cythonizing .*?(\w+)\.pyx", line):
+        return f"translating {match[3]} ({match[1]} of {match[2]})"
     match = re.search(r"building '([\w.]+)' extension", line)
     return f"compiling {match[1]}" if match else None
