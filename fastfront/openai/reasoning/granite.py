@@ -53,5 +53,7 @@ class GraniteReasoning(ReasoningParser):
 
     @classmethod
     def parse(cls, text: str, inside: bool | None = None, off: bool = False) -> tuple[str | None, str | None]:
-        found = None if off else _WHOLE.search(text)
-        return (found[1], found[2] or None) if found else (None, text or None)
+        if off:
+            return None, text or None
+        found = _WHOLE.search(text)
+        return (found[1], found[2] or None) if found else (None, text)    # "" of a model that said nothing, as vLLM's

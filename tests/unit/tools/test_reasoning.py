@@ -102,6 +102,10 @@ def test_granite(text: str, expected: tuple[str | None, str | None]) -> None:
     assert (thought or None, content or None) == expected
 
 
+def test_granite_that_says_nothing_has_content() -> None:
+    assert REASONING_PARSERS["granite"].parse("") == (None, "")
+
+
 def test_granite_without_response_is_content_when_complete() -> None:
     text = "Here is my thought process: hm"
     assert REASONING_PARSERS["granite"].parse(text) == (None, text)
