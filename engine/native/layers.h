@@ -60,7 +60,7 @@ void add_partial(const struct step *step, const float *post_norm, float eps);
 /* All layers, nothing partial. */
 void run_layers(const struct layer *layers, int32_t count, const struct step *step);
 
-/* Sizes of weight, cache, scoring, layer and step: callers compare them with their own. */
-void structure_sizes(int32_t sizes[5]);
+/* Sizes of weight, cache, scoring, layer, step, ring_writer and ring_reader: callers compare them with their own. */
+void structure_sizes(int32_t sizes[7]);
 
 #endif

@@ -116,9 +116,13 @@ class RingReaderState(ctypes.Structure):
         ("read", c_uint64),
         ("start", c_uint64),
         ("spin_ns", c_int64),
+        ("short_ns", c_int64),
+        ("long_ns", c_int64),
+        ("since_ns", c_int64),
         ("number", c_uint32),
         ("reader", c_int32),
         ("restraint", c_int32),
+        ("caution", c_int32),
     )
 
 

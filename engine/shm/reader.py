@@ -47,7 +47,10 @@ class RingReader:
         self._have = 0
         self._reason: str | None = None
         self._closed = False
-        self._state = RingReaderState(base=segment.address(0), capacity=segment.capacity, reader=reader, spin_ns=SPIN_NS[0])
+        short, longer = SPIN_NS
+        self._state = RingReaderState(
+            base=segment.address(0), capacity=segment.capacity, reader=reader, spin_ns=short, short_ns=short, long_ns=longer
+        )
         native_code = kernels_or_none() if native else None
         self._next = None if native_code is None else native_code.ring_next
         self._address = ctypes.addressof(self._state)
@@ -71,6 +74,8 @@ class RingReader:
         Raises RingClosedError when there will be none, PeerDiedError when the writer ended without closing, both
         only after all complete messages; RingCorruptError; TimeoutError after `timeout_s`, nothing is lost by that.
         """
+        if self._closed:
+            raise RingClosedError("this ring is closed")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         memory = self._segment.memory
         if self._partial is None:
@@ -155,14 +160,12 @@ class RingReader:
 
     def _sleep(self, deadline: float | None) -> int:
         """With kernels: wait for a message when looking for it was in vain; what `ring_next` says of it."""
-        following, state = self._next, self._state
+        following = self._next
         assert following is not None
-        begin = time.monotonic_ns() - state.spin_ns
         size = EMPTY
         while size == EMPTY:
             self._check_waiting(deadline)
             size = following(self._address, int(_wait_s(deadline) * 1e9))
-        state.spin_ns = SPIN_NS[time.monotonic_ns() - begin < SPIN_NS[1]]
         return size
 
     def _await(self, deadline: float | None) -> None:

@@ -338,24 +338,79 @@ def test_a_sleeper_is_woken_by_the_next_message_whoever_waits_and_writes(native:
 def test_a_reader_spins_for_longer_only_while_waits_are_short() -> None:
     with Ends() as ends:
         reader = ends.readers[0]
+        state = reader._state
         short, longer = SPIN_NS
-        assert reader._state.spin_ns == short
-        sender = threading.Timer(0.02, ends.writer.send, [b"late"])
-        sender.start()
-        assert reader.receive(timeout_s=WAIT_S) == b"late"
-        assert reader._state.spin_ns == short
-        reader._state.spin_ns = longer
-        sender = threading.Timer(0.02, ends.writer.send, [b"late"])
-        sender.start()
-        assert reader.receive(timeout_s=WAIT_S) == b"late"
-        assert reader._state.spin_ns == short
-        # One that is held back does not look at all; each wait is one less.
-        reader._state.restraint, reader._state.spin_ns = 2, 10**12
+        assert state.spin_ns == short
+        for before in (short, longer):
+            state.spin_ns = before
+            threading.Timer(0.02, ends.writer.send, [b"late"]).start()
+            assert reader.receive(timeout_s=WAIT_S) == b"late"
+            assert state.spin_ns == short
+        # What ends before `long_ns` have passed since the wait began is a short wait, whether the reader looked before or not.
+        state.long_ns = 10**12
+        for restraint in (0, 1):
+            state.restraint, state.spin_ns = restraint, short
+            threading.Timer(0.02, ends.writer.send, [b"early"]).start()
+            assert reader.receive(timeout_s=WAIT_S) == b"early"
+            assert state.spin_ns == 10**12
+
+
+def test_a_reader_that_is_held_back_does_not_look() -> None:
+    with Ends() as ends:
+        state = ends.readers[0]._state
+        state.restraint, state.spin_ns = 2, 10**12
         for left in (1, 0):
             with pytest.raises(TimeoutError):
+                ends.readers[0].receive(timeout_s=0)
+            assert state.restraint == left
+
+
+def test_a_reader_that_shares_its_core_is_held_back_for_longer_each_time() -> None:
+    core = min(os.sched_getaffinity(0))
+    burner = subprocess.Popen([sys.executable, "-c", f"import os\nos.sched_setaffinity(0, [{core}])\nwhile True: pass"])
+    everywhere = os.sched_getaffinity(0)
+    try:
+        with Ends() as ends:
+            os.sched_setaffinity(threading.get_native_id(), [core])
+            reader, state = ends.readers[0], ends.readers[0]._state
+            held = []
+            for _ in range(5):
+                state.restraint = 0
+                # It looks until it is away from its core for long: nothing else ends this before WAIT_S.
+                state.spin_ns = int(WAIT_S * 1e9)
+                with pytest.raises(TimeoutError):
+                    reader.receive(timeout_s=0)
+                held.append(state.restraint)
+            assert held == [16, 64, 256, 1024, 1040]
+            assert state.caution == 1024
+    finally:
+        os.sched_setaffinity(threading.get_native_id(), everywhere)
+        burner.kill()
+        burner.wait()
+
+
+def test_a_reader_that_has_its_core_is_held_back_less() -> None:
+    with Ends() as ends:
+        reader, state = ends.readers[0], ends.readers[0]._state
+        deadline = time.monotonic() + WAIT_S
+        less = False
+        while not less and time.monotonic() < deadline:
+            state.caution, state.restraint, state.spin_ns = 5, 0, 100_000
+            with pytest.raises(TimeoutError):
                 reader.receive(timeout_s=0)
-            assert reader._state.restraint == left
-            reader._state.spin_ns = 10**12
+            less = (state.caution, state.restraint) == (4, 0)
+        assert less
+
+
+def test_a_closed_end_is_not_used_any_more() -> None:
+    with Ends() as ends:
+        ends.writer.send(b"left unread")
+        ends.readers[0].close()
+        ends.writer.close()
+        with pytest.raises(RingClosedError):
+            ends.readers[0].receive(timeout_s=0)
+        with pytest.raises(RingClosedError):
+            ends.writer.send(b"more")
 
 
 CHILD = r"""
