@@ -28,7 +28,8 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
 --control ADDRESS binds a REP socket that takes JSON: {"cmd": "counts"} | {"cmd": "script", "script": {}} (later ADDs)
     | {"cmd": "pause"} (no steps) | {"cmd": "step", "count": n} (by hand, meant for a paused mock) | {"cmd": "resume"}
     | {"cmd": "raw", "client": 0, "frames": [hex]} | {"cmd": "die", "how": "exit|dead|kill|hang", "code": 1}
-    | {"cmd": "clock", "step_ms": x} (as --step-ms, from now on).
+    | {"cmd": "clock", "step_ms": x} (as --step-ms, from now on)
+    | {"cmd": "open", "gate": name} (steps with that `gate` may go on, for good).
     The answer is {"ok": true, running, waiting, adds, aborts, steps, tokens, cpu_s} or {"ok": false, "error": ...}.
 
 --script FILE is JSON (NaN, Infinity allowed). The first rule whose conditions all hold serves a request:
@@ -55,6 +56,7 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
       error        {"code", "message", "retryable"}: the error map (19th element), with finish error
       logprobs     one per token: {"logprob": x, "rank": r, "top": [[id, x], ...]}; x may be NaN or -Infinity
       wait_steps   let that many steps pass first; delay_ms: wait that long first
+      gate         a name: wait first until the control socket has opened it
       stall_ms     the whole engine stands still that long
       raw          hex, or a list of hex frames, sent as a message of its own on the request's output
       as_id        send this step's output under another request id

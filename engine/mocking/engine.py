@@ -52,6 +52,7 @@ class MockEngine:
     def __init__(self, options: MockOptions, clients: int, script: Script, report: Report, send: Send, dp: bool) -> None:
         """`dp`: list finished requests in the messages, as an engine behind a coordinator does."""
         self.script = script
+        self.gates: set[str] = set()
         self.adds = self.aborts = self.steps = self.tokens = 0
         self._options = options
         self._report = report
@@ -191,7 +192,7 @@ class MockEngine:
         if stream.rule is None:
             self._output(stream, self._generate(stream, self._options.tokens), first)
             return
-        step = stream.next_step(now)
+        step = stream.next_step(now, self.gates)
         if step is not None:
             self._perform(stream, step, first)
         elif stream.held is None and stream.then in ("random", "echo"):

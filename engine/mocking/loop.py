@@ -167,6 +167,8 @@ class MockLoop:
                 if not 0 <= command["step_ms"] < 1e6:
                     raise ValueError(f"step_ms: {command['step_ms']!r}")
                 self._period = command["step_ms"] / 1e3
+            elif name == "open":
+                self._engine.gates.add(command["gate"])
             elif name == "raw":
                 self._send(command.get("client", 0), [bytes.fromhex(frame) for frame in command["frames"]])
             elif name == "die":

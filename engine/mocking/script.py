@@ -24,6 +24,7 @@ class Step:
     logprobs: tuple[Any, ...] | None = None
     wait_steps: int = 0
     delay_ms: float = 0.0
+    gate: str | None = None
     stall_ms: float = 0.0
     raw: tuple[bytes, ...] | None = None
     as_id: str | None = None
@@ -148,6 +149,8 @@ def _parse_step(data: Any) -> Step:
     if values.get("raw") is not None:
         frames = values["raw"] if isinstance(values["raw"], list) else [values["raw"]]
         values["raw"] = tuple(bytes.fromhex(frame) for frame in frames)
+    if not isinstance(values.get("gate"), str | None):
+        raise ScriptError(f"gate: {values['gate']!r} is no name")
     if values.get("die") not in (None, *DEATHS):
         raise ScriptError(f"die: {values['die']!r} is none of {DEATHS}")
     return Step(**values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from engine.mocking import fragments
@@ -85,8 +85,11 @@ class Stream:
         self.wait_until = 0.0
         self.encoded_head = fragments.output_head(self.request_id)
 
-    def next_step(self, now: float) -> Step | None:
-        """The scripted step to perform now; None while waiting and when the script is at its end (see `then`)."""
+    def next_step(self, now: float, gates: Container[str]) -> Step | None:
+        """The scripted step to perform now; None while waiting and when the script is at its end (see `then`).
+
+        `gates` are the open ones.
+        """
         assert self.rule is not None
         if self.held is None:
             step = next(self.steps, None)
@@ -101,7 +104,7 @@ class Stream:
         if self.wait_steps > 0:
             self.wait_steps -= 1
             return None
-        if now < self.wait_until:
+        if now < self.wait_until or not (self.held.gate is None or self.held.gate in gates):
             return None
         step, self.held = self.held, None
         return step

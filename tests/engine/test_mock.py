@@ -340,6 +340,31 @@ def test_paused_mock_steps_by_hand(frontend: WireFrontend, start: Start, tmp_pat
     control.close()
 
 
+def test_a_step_waits_until_its_gate_is_opened(frontend: WireFrontend, start: Start, tmp_path: Path) -> None:
+    control = Control(frontend, f"ipc://{tmp_path}/control")
+    steps = [[1], {"gate": "one", "tokens": [2]}, {"gate": "two", "tokens": [3], "finish": "stop"}]
+    start("--control", f"ipc://{tmp_path}/control", script={"default": {"steps": steps}})
+    answer = frontend.add("r", PROMPT)
+
+    def steps_pass() -> None:
+        before = control(cmd="counts")["steps"]
+        frontend.until(lambda: control(cmd="counts")["steps"] > before + 3)
+
+    frontend.until(lambda: answer.tokens == [1])
+    control(cmd="open", gate="two")
+    steps_pass()
+    assert answer.tokens == [1]
+    control(cmd="open", gate="one")
+    frontend.finish()
+    assert answer.tokens == [1, 2, 3]
+    later = frontend.add("later", PROMPT)
+    frontend.finish()
+    assert later.tokens == [1, 2, 3]
+    assert not control(cmd="script", script={"default": {"steps": [{"gate": 5}]}})["ok"]
+    assert not control(cmd="open")["ok"]
+    control.close()
+
+
 def test_a_malformed_request_fails_alone(frontend: WireFrontend, start: Start) -> None:
     start()
     frontend.add("good", PROMPT, {"max_tokens": 3})

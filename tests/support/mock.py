@@ -135,6 +135,10 @@ class MockEngine:
         """Steps of a paused mock."""
         self.command(cmd="step", count=count)
 
+    def open(self, gate: str) -> None:
+        """Steps that wait at that gate, now or later, go on."""
+        self.command(cmd="open", gate=gate)
+
     def die(self, how: str, code: int = 1) -> None:
         """exit, dead (ENGINE_CORE_DEAD first), kill or hang."""
         self.command(cmd="die", how=how, code=code)
