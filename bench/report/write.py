@@ -1,18 +1,23 @@
-"""Writing reports: into the record's folder, and the newest one's summary into the README."""
+"""Writing reports: into the record's folder, and the newest one's figures into the README."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench import record as records
 from bench.record import Record, RecordError
 from bench.report.figures import Figures
+from bench.report.headline import headline
 from bench.report.plots import plot
 from bench.report.tables import summary, whole
 
 NONE = "No record has been taken yet: `fastfront bench run`, then `fastfront bench report --readme`."
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+Marks = tuple[str, str]
+
+SUMMARY: Marks = "<!-- bench: begin -->", "<!-- bench: end -->"
+HEADLINE: Marks = "<!-- bench headline: begin -->", "<!-- bench headline: end -->"
 
 
 def write_report(record: Record, folder: Path) -> list[Path]:
@@ -22,27 +27,29 @@ def write_report(record: Record, folder: Path) -> list[Path]:
     return [text, *plot(Figures(record), folder)]
 
 
-def block(root: Path) -> str:
-    """What belongs between the README's marks: the summary of the newest record."""
+def blocks(root: Path) -> dict[Marks, str]:
+    """What belongs between the README's marks, of the newest record."""
     try:
         folder = records.newest(root / "bench" / "records")
     except RecordError:
-        return NONE
-    return summary(records.load(folder), folder.relative_to(root).as_posix())
+        return {HEADLINE: NONE, SUMMARY: NONE}
+    record = records.load(folder)
+    return {HEADLINE: headline(Figures(record)), SUMMARY: summary(record, folder.relative_to(root).as_posix())}
 
 
-def with_block(readme: str, text: str) -> str:
-    """The README with `text` between the marks; raises RecordError where they are missing."""
-    found, count = re.subn(
-        f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: f"{BEGIN}\n{text}\n{END}", readme, count=1, flags=re.S
-    )
-    if count == 0:
-        raise RecordError(f"README.md has no {BEGIN} ... {END}")
-    return found
+def with_blocks(readme: str, texts: Mapping[Marks, str]) -> str:
+    """The README with each text between its marks; raises RecordError where they are missing."""
+    for (begin, end), text in texts.items():
+        between = f"{re.escape(begin)}.*?{re.escape(end)}"
+        block = f"{begin}\n{text}\n{end}"
+        readme, count = re.subn(between, lambda _, block=block: block, readme, count=1, flags=re.S)
+        if count == 0:
+            raise RecordError(f"README.md has no {begin} ... {end}")
+    return readme
 
 
 def write_readme(root: Path) -> Path:
-    """Put the summary of the newest record into the README; its path."""
+    """Put the newest record's figures into the README; its path."""
     path = root / "README.md"
-    path.write_text(with_block(path.read_text(encoding="utf-8"), block(root)), encoding="utf-8")
+    path.write_text(with_blocks(path.read_text(encoding="utf-8"), blocks(root)), encoding="utf-8")
     return path

@@ -12,10 +12,11 @@ import pytest
 from bench import record as records
 from bench.record import Record, RecordError
 from bench.report.figures import Figures, cpu_per_token, requests_per_s
+from bench.report.headline import headline
 from bench.report.plots import plot
 from bench.report.tables import shown, summary, targets_table, whole
 from bench.report.targets import TARGETS
-from bench.report.write import BEGIN, END, NONE, block, with_block, write_readme, write_report
+from bench.report.write import HEADLINE, NONE, SUMMARY, blocks, with_blocks, write_readme, write_report
 from bench.scenarios.points import SCENARIOS, beyond, points
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -266,27 +267,34 @@ def test_plots_are_made_and_are_the_same_for_the_same_record(record: Record, tmp
     assert {name: (tmp_path / name).read_bytes() for name in names} == before
 
 
-def test_block_is_put_between_the_marks() -> None:
-    text = f"before\n{BEGIN}\nold\n{END}\nbehind\n"
-    assert with_block(text, r"new \1") == f"before\n{BEGIN}\nnew \\1\n{END}\nbehind\n"
-    with pytest.raises(RecordError, match="has no"):
-        with_block("nothing", "new")
+def test_blocks_are_put_between_their_marks() -> None:
+    def readme(headline: str, summary: str) -> str:
+        return f"before\n{HEADLINE[0]}\n{headline}\n{HEADLINE[1]}\nthen\n{SUMMARY[0]}\n{summary}\n{SUMMARY[1]}\nbehind\n"
+
+    assert with_blocks(readme("old", "old"), {HEADLINE: r"new \1", SUMMARY: "newer"}) == readme(r"new \1", "newer")
+    for marks in (HEADLINE, SUMMARY):
+        with pytest.raises(RecordError, match=f"has no {marks[0]}"):
+            with_blocks(readme("", "").replace(marks[1], ""), {HEADLINE: "new", SUMMARY: "newer"})
 
 
-def test_summary_of_the_newest_record_goes_into_the_readme(record: Record, tmp_path: Path) -> None:
+def test_figures_of_the_newest_record_go_into_the_readme(record: Record, tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
-    readme.write_text(f"# x\n{BEGIN}\n{END}\n")
+    readme.write_text("# x\n" + "".join(f"{begin}\n{end}\n" for begin, end in (HEADLINE, SUMMARY)))
     write_readme(tmp_path)
-    assert NONE in readme.read_text()
+    assert readme.read_text().count(NONE) == 2
     records.save(record, tmp_path / "bench" / "records" / "2026-11-30-here")
     write_readme(tmp_path)
     assert summary(record, "bench/records/2026-11-30-here") in readme.read_text()
+    shown = headline(Figures(record))
+    assert shown in readme.read_text()
+    assert "| such requests per second | 2,000 | 1,000 |" in shown
+    assert "| CPU per token, 1,024 streams, us | - | - |" in shown
     assert "(bench/records/2026-11-30-here/cpu_per_token.png)" in readme.read_text()
 
 
 def test_readme_shows_the_newest_record() -> None:
     readme = (ROOT / "README.md").read_text()
-    assert with_block(readme, block(ROOT)) == readme, "fastfront bench report --readme"
+    assert with_blocks(readme, blocks(ROOT)) == readme, "fastfront bench report --readme"
 
 
 def test_reports_in_the_repository_are_those_of_their_records() -> None:
