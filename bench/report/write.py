@@ -40,11 +40,10 @@ def blocks(root: Path) -> dict[Marks, str]:
 def with_blocks(readme: str, texts: Mapping[Marks, str]) -> str:
     """The README with each text between its marks; raises RecordError where they are missing."""
     for (begin, end), text in texts.items():
-        between = f"{re.escape(begin)}.*?{re.escape(end)}"
-        block = f"{begin}\n{text}\n{end}"
-        readme, count = re.subn(between, lambda _, block=block: block, readme, count=1, flags=re.S)
-        if count == 0:
+        found = re.search(f"{re.escape(begin)}.*?{re.escape(end)}", readme, flags=re.S)
+        if found is None:
             raise RecordError(f"README.md has no {begin} ... {end}")
+        readme = f"{readme[: found.start()]}{begin}\n{text}\n{end}{readme[found.end() :]}"
     return readme
 
 
