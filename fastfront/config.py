@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 EngineKind = Literal["native", "mock", "vllm", "external"]
 ContentFormat = Literal["auto", "string", "openai"]
+KeyScope = Literal["all", "vllm"]
 
 
 def cache_folder() -> Path:
@@ -107,6 +108,7 @@ class ServeConfig:
     uds: str | None = None
     root_path: str = ""
     api_keys: tuple[str, ...] = ()
+    api_key_scope: KeyScope = "all"
     allowed_origins: tuple[str, ...] = ()
     allowed_methods: tuple[str, ...] = ("*",)
     allowed_headers: tuple[str, ...] = ("*",)

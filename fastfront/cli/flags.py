@@ -41,6 +41,8 @@ def _server(parser: ArgumentParser) -> None:
     _flag(group, "root-path", "path prefix a proxy puts before the routes", default="", metavar="PATH")
     _flag(group, "api-key", "keys of which one must be sent as a bearer token; may be given again ($VLLM_API_KEY)",
           type=filled, nargs="+", action="extend", metavar="KEY")  # fmt: skip
+    _flag(group, "api-key-scope", "routes that need a key: all but /health, /ping, /version and /metrics; or only what vLLM "
+          "guards, /v1 and /v2 (all)", choices=("all", "vllm"), default="all")  # fmt: skip
     _flag(group, "allowed-origins", "origins of browsers that may call (none)", type=names, default=[], metavar="JSON")
     _flag(group, "allowed-methods", "methods they may use (all)", type=names, default=["*"], metavar="JSON")
     _flag(group, "allowed-headers", "headers they may send (all)", type=names, default=["*"], metavar="JSON")

@@ -115,6 +115,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         uds=args.uds,
         root_path=_root_path(args.root_path),
         api_keys=tuple(args.api_key or _environment_keys()),
+        api_key_scope=args.api_key_scope,
         allowed_origins=tuple(args.allowed_origins),
         allowed_methods=tuple(args.allowed_methods),
         allowed_headers=tuple(args.allowed_headers),

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
+from fastfront.config import KeyScope
 from fastfront.openai.batch import BatchBody
 from fastfront.openai.fields import ChatBody, CompletionBody
+from fastfront.openai.keys import needs_key
 from fastfront.openai.messages.fields import CountBody, MessagesBody
 from fastfront.openai.models import API_VERSION
 from fastfront.openai.responses.fields import ResponsesBody
@@ -30,7 +32,7 @@ class Operation(NamedTuple):
     codes: tuple[int, ...] = ()                    # other statuses besides 200 and those of every request
 
 
-_REFUSALS = (400, 404, 500, 501, 503)
+_REFUSALS = (400, 404, 429, 500, 501, 503)
 OPERATIONS: tuple[Operation, ...] = (
     Operation("/v1/chat/completions", "post", "Answer a chat", ChatBody, True, codes=_REFUSALS),
     Operation("/v1/chat/completions/batch", "post", "Answer several chats", BatchBody, codes=_REFUSALS),
@@ -53,19 +55,21 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 _MEANINGS = {
     400: "The request is wrong", 401: "No key, or a wrong one", 404: "There is no such model or thing",
-    413: "The body is too large", 500: "Failed", 501: "Not implemented", 503: "No engine can serve it",
+    413: "The body is too large", 429: "Too much to do (--max-num-queued-reqs, --max-num-queued-tokens)",
+    500: "Failed", 501: "Not implemented", 503: "No engine can serve it",
 }  # fmt: skip
 
 
-def openapi_document(with_keys: bool = False) -> dict[str, Any]:
-    """The document of all operations; `with_keys` says that requests need an API key."""
+def openapi_document(key_scope: KeyScope | None = None) -> dict[str, Any]:
+    """The document of all operations; `key_scope` says which need an API key, None: none does."""
     typed = [(operation, TypeAdapter(operation.body)) for operation in OPERATIONS if operation.body is not None]
     keys = [(_key(operation), "validation", adapter) for operation, adapter in typed]
     schemas, shared = TypeAdapter.json_schemas(keys, ref_template=_REFERENCE)  # type: ignore[arg-type]
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         schema = None if operation.body is None else schemas[_key(operation), "validation"]
-        paths.setdefault(operation.path, {})[operation.method] = _operation(operation, schema, with_keys)
+        guarded = key_scope is not None and needs_key(operation.path, key_scope)
+        paths.setdefault(operation.path, {})[operation.method] = _operation(operation, schema, guarded)
     components: dict[str, Any] = {"schemas": {**shared.get("$defs", {}), "Error": _error_schema()}}
     document: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -73,7 +77,7 @@ def openapi_document(with_keys: bool = False) -> dict[str, Any]:
         "paths": paths,
         "components": components,
     }
-    if with_keys:
+    if key_scope is not None:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     return document
 
@@ -82,7 +86,7 @@ def _key(operation: Operation) -> str:
     return f"{operation.method} {operation.path}"
 
 
-def _operation(operation: Operation, schema: Any, with_keys: bool) -> dict[str, Any]:
+def _operation(operation: Operation, schema: Any, guarded: bool) -> dict[str, Any]:
     said: dict[str, Any] = {"summary": operation.summary, "operationId": _key(operation).replace("/", "_").replace(" ", "")}
     if "{response_id}" in operation.path:
         said["parameters"] = [{"name": "response_id", "in": "path", "required": True, "schema": {"type": "string"}}]
@@ -90,7 +94,7 @@ def _operation(operation: Operation, schema: Any, with_keys: bool) -> dict[str, 
     if schema is not None:
         said["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema}}}
         codes.add(413)
-    if with_keys and operation.path.removeprefix("/") not in ("health", "ping", "version", "metrics"):
+    if guarded:
         said["security"] = [{"key": []}]
         codes.add(401)
     content: dict[str, Any] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fastfront.config import KeyScope
 from fastfront.errors import ApiError
 from fastfront.openai.batch import prepare_batch
 from fastfront.openai.bodies import Header
@@ -30,13 +31,20 @@ class Apis:
     """Handlers of one server. Shared by all request threads; immutable."""
 
     def __init__(
-        self, serving: Serving, dispatcher: Dispatcher, health: Health, submit: Submit, *, docs: bool, with_keys: bool
+        self,
+        serving: Serving,
+        dispatcher: Dispatcher,
+        health: Health,
+        submit: Submit,
+        *,
+        docs: bool,
+        key_scope: KeyScope | None,
     ) -> None:
-        """`docs`: whether there are documents of the API; `with_keys`: whether requests need a key, which they tell."""
+        """`docs`: whether there are documents of the API; they tell which routes need a key, None: none does."""
         self._serving = serving
         self._submit = submit
         self._docs = docs
-        self._with_keys = with_keys
+        self._key_scope = key_scope
         self._dispatcher = dispatcher
         self._health = health
 
@@ -86,7 +94,7 @@ class Apis:
 
     def openapi(self, exchange: Exchange) -> None:
         """Made anew each time: hardly anybody asks."""
-        exchange.json(compact(openapi_document(self._with_keys)))
+        exchange.json(compact(openapi_document(self._key_scope)))
 
     def docs(self, exchange: Exchange) -> None:
         exchange.reply(DOCS_PAGE.encode(), "text/html; charset=utf-8")

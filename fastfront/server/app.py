@@ -10,11 +10,13 @@ import re
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import setproctitle
 
+from fastfront.config import KeyScope
 from fastfront.errors import ApiError, EngineDeadError, http_error
+from fastfront.openai.keys import needs_key
 from fastfront.server.cors import Cors
 from fastfront.server.exchange import Exchange, Headers, Request
 from fastfront.server.watch import Watch
@@ -26,11 +28,11 @@ Handler = Callable[[Exchange], None]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`reads_body`: the handler wants the request's body; `open`: served without an API key."""
+    """`reads_body`: the handler wants the request's body; `guarded`: it is served to those who have a key (set by App)."""
 
     handler: Handler
     reads_body: bool = False
-    open: bool = False
+    guarded: bool = False
 
 
 class RequestThreads:
@@ -64,6 +66,7 @@ class App:
         routes: dict[str, dict[str, Route]],
         *,
         api_keys: tuple[str, ...],
+        key_scope: KeyScope,
         root_path: str,
         max_body_bytes: int,
         request_threads: int,
@@ -74,9 +77,12 @@ class App:
         self._watch = watch
         self._cors = cors
         self._request_id_headers = request_id_headers
-        self._routes = dict(routes)
-        if root_path:
-            self._routes.update({root_path.rstrip("/") + path: methods for path, methods in routes.items()})
+        prefixes = ("", root_path.rstrip("/")) if root_path else ("",)
+        known = {
+            path: {name: replace(route, guarded=bool(api_keys) and needs_key(path, key_scope)) for name, route in methods.items()}
+            for path, methods in routes.items()
+        }
+        self._routes = {prefix + path: methods for prefix in prefixes for path, methods in known.items()}
         self._patterns = [
             (re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))), methods)
             for path, methods in self._routes.items()
@@ -110,7 +116,7 @@ class App:
             exchange.json(http_error(405, "Method Not Allowed").body(), 405, headers)
             request.drop_body()
             return
-        if self._key_digests and not route.open and not self._authorized(exchange):
+        if route.guarded and not self._authorized(exchange):
             exchange.json(b'{"error":"Unauthorized"}', 401, [("www-authenticate", "Bearer")])
             request.drop_body()
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fastfront.config import KeyScope
 from fastfront.openai.chat import prepare_chat
 from fastfront.openai.completions import prepare_completion
 from fastfront.openai.failures import engine_failure
@@ -32,7 +33,7 @@ class Routes:
         scrapes: Scrapes,
         *,
         docs: bool = True,
-        with_keys: bool = False,
+        key_scope: KeyScope | None = None,
         trace: Callable[[PreparedCall, Exchange], None] | None = None,
         load: Callable[[], Load] | None = None,
     ) -> None:
@@ -44,10 +45,10 @@ class Routes:
         self._health = health
         self._scrapes = scrapes
         self._beams = BeamRunner(dispatcher)
-        self._apis = Apis(serving, dispatcher, health, self._submit, docs=docs, with_keys=with_keys)
+        self._apis = Apis(serving, dispatcher, health, self._submit, docs=docs, key_scope=key_scope)
 
     def table(self) -> dict[str, dict[str, Route]]:
-        health = Route(self.health, open=True)
+        health = Route(self.health)
         return {
             "/v1/chat/completions": {"POST": Route(self.chat, reads_body=True)},
             "/v1/completions": {"POST": Route(self.completion, reads_body=True)},
@@ -56,8 +57,8 @@ class Routes:
             "/detokenize": {"POST": Route(self.detokenize, reads_body=True)},
             "/health": {"GET": health},
             "/ping": {"GET": health, "POST": health},
-            "/version": {"GET": Route(self.version, open=True)},
-            "/metrics": {"GET": Route(self.metrics, open=True)},
+            "/version": {"GET": Route(self.version)},
+            "/metrics": {"GET": Route(self.metrics)},
             **self._apis.table(),
         }
 

@@ -220,7 +220,7 @@ class Server:
         scrapes.start()
         routes = Routes(
             serving, dispatcher, self._health, scrapes,
-            docs=config.api_documents, with_keys=bool(config.api_keys),
+            docs=config.api_documents, key_scope=config.api_key_scope if config.api_keys else None,
             trace=None if self._exporter is None else Tracer(self._exporter.add), load=self._load,
         )  # fmt: skip
         table = routes.table()
@@ -231,6 +231,7 @@ class Server:
         app = App(
             table,
             api_keys=config.api_keys,
+            key_scope=config.api_key_scope,
             root_path=config.root_path,
             max_body_bytes=config.max_body_bytes,
             request_threads=config.request_threads,

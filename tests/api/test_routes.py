@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from fastfront.server.apis import POOLING
 from tests.api.conftest import BODY_LIMIT, KEYS
 from tests.support.http1 import chunked, head, post
 from tests.support.mock import MockEngine
@@ -37,7 +39,7 @@ def test_health_has_no_body(server: Server, method: str, path: str) -> None:
 def test_version(server: Server) -> None:
     response = server.get("/version")
     assert response.headers["content-type"] == "application/json"
-    assert list(response.json()) == ["version"]
+    assert response.json() == {"version": "0.32.0"}  # of the API: clients look for vLLM's
     assert re.fullmatch(r"\d+\.\d+\.\d+", response.json()["version"])
 
 
@@ -201,6 +203,25 @@ def test_c55_everything_that_runs_or_reveals_the_model_needs_the_key(
         assert response.headers["www-authenticate"] == "Bearer"
         assert response.headers["content-type"] == "application/json"
     assert not guarded.mock.adds(since)
+
+
+def test_every_route_is_guarded_that_is_not_open(guarded: Server) -> None:
+    paths = guarded.get("/openapi.json", authorization=f"Bearer {KEYS[0]}").json()["paths"]
+    found = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    found |= {("GET", "/docs"), ("GET", "/openapi.json"), *(("POST", path) for path in POOLING)}
+    assert {("POST", "/v1/responses"), ("POST", "/v1/messages"), ("GET", "/load")} < found
+    asked = {route: guarded.client.request(route[0], route[1].replace("{response_id}", "x"), json={}) for route in found}
+    assert {route for route, response in asked.items() if response.status_code != 401} == set(OPEN)
+
+
+def test_the_key_can_guard_what_vllm_guards(tmp_path: Path) -> None:
+    mock = MockEngine(tmp_path, "--tokens", "echo")
+    flags = ("--api-key", "key", "--api-key-scope", "vllm", "--root-path", "/prefix")
+    with Server(tmp_path, *flags, mock=mock) as server:
+        server.wait_ready()
+        for prefix in ("", "/prefix"):
+            asked = [(path, server.client.request(method, prefix + path, json={})) for method, path in (*GUARDED, *OPEN)]
+            assert all((response.status_code == 401) == path.startswith("/v1") for path, response in asked)
 
 
 @pytest.mark.parametrize(("method", "path"), OPEN)

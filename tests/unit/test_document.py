@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fastfront.config import KeyScope
 from fastfront.openai.document import DOCS_PAGE, openapi_document
 from fastfront.openai.serving import Serving
 from fastfront.server.apis import POOLING
@@ -45,12 +46,15 @@ def test_references_lead_somewhere() -> None:
     assert schemas["ChatBody"]["required"] == ["messages"]
 
 
-@pytest.mark.parametrize("with_keys", [False, True])
-def test_keys(with_keys: bool) -> None:
-    document = openapi_document(with_keys)
-    chat, health = (document["paths"][path] for path in ("/v1/chat/completions", "/health"))
-    assert ("security" in chat["post"], "401" in chat["post"]["responses"]) == (with_keys, with_keys)
-    assert "security" not in health["get"]
+@pytest.mark.parametrize(
+    ("scope", "guarded"), [(None, set()), ("all", {"/v1/chat/completions", "/tokenize"}), ("vllm", {"/v1/chat/completions"})]
+)
+def test_keys(scope: KeyScope | None, guarded: set[str]) -> None:
+    document = openapi_document(scope)
+    assert ("securitySchemes" in document["components"]) == (scope is not None)
+    for path in ("/v1/chat/completions", "/tokenize", "/health"):
+        (operation,) = document["paths"][path].values()
+        assert ("security" in operation, "401" in operation["responses"]) == (path in guarded, path in guarded)
 
 
 def test_operations_have_names_of_their_own() -> None:
