@@ -1,9 +1,10 @@
-"""Instructions of making chat requests ready, from the body to the `Call`, counted by valgrind; without it, best CPU times.
+"""Instructions of making requests ready, from the body to the `Call`, counted by valgrind; without it, best CPU times.
 
-    .venv/bin/python bench/prepare.py [--times]
+    .venv/bin/python bench/prepare.py [--times] [--tokenizer NAME]
 
 One thread, no server. Shapes: a text with few fields; the same as vLLM's load generator sends it; with a system message and a
-temperature; a field that asks for the long way.
+temperature; with everything that samples; a chat of several turns; a completion of a text, of token ids; a field that asks for
+the long way. `--tokenizer` takes one of the tokenizers that set-up fetches, with its chat template, in place of SmolLM2's.
 """
 
 import argparse
@@ -29,12 +30,15 @@ from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.cli.serve import add_arguments, parse, serve_config
 from fastfront.config import cache_folder
 from fastfront.openai.chat import prepare_chat
+from fastfront.openai.completions import prepare_completion
 from fastfront.openai.serving import build_serving
+from fastfront.render.lookup import find_chat_templates
 
 REQUESTS = 300
 ROUNDS = 15  # of which the fastest counts
 _COUNTED = "FASTFRONT_COUNTED"  # the library that turns counting on and off, set in the counted process
 _STREAM = {"stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}
+_SAMPLING = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.05, "presence_penalty": 0.5, "seed": 7, "stop": ["END"]}
 HEADERS = {"content-type": "application/json", "x-request-id": "r"}
 
 
@@ -43,11 +47,16 @@ def shapes(text: str) -> dict[str, dict[str, Any]]:
     user = {"role": "user", "content": text}
     parts = {"role": "user", "content": [{"type": "text", "text": text}]}
     system = {"role": "system", "content": "You are a helpful assistant."}
+    turns = [{"role": role, "content": f"Turn {k} of this chat."} for k in range(4) for role in ("user", "assistant")]
     return {
         "text": {"messages": [user], "max_tokens": 1, **_STREAM},
         "parts": {"model": "m", "messages": [parts], "max_completion_tokens": 1, **_STREAM},
         "system": {"messages": [system, user], "max_tokens": 1, "temperature": 0.7, "stream": True},
-        "long way": {"messages": [user], "max_tokens": 1, "min_p": 0.1, **_STREAM},
+        "sampling": {"messages": [user], "max_tokens": 1, **_SAMPLING, **_STREAM},
+        "turns": {"messages": [system, *turns, user], "max_tokens": 1, **_STREAM},
+        "completion": {"model": "m", "prompt": text, "max_tokens": 1, "temperature": 0.0, **_STREAM},
+        "token ids": {"model": "m", "prompt": [ord(letter) for letter in text[:30]], "max_tokens": 1, **_STREAM},
+        "long way": {"messages": [user], "max_tokens": 1, "logit_bias": {"5": 1.0}, **_STREAM},
     }
 
 
@@ -55,19 +64,24 @@ def header(name: str) -> str | None:
     return HEADERS[name] if name in HEADERS else None  # noqa: SIM401 - docs/structures.md, rules between threads
 
 
-def work(measure: Callable[[str, Callable[[Any], object], list[Any]], None]) -> None:
+def work(measure: Callable[[str, Callable[[Any], object], list[Any]], None], tokenizer: str | None) -> None:
     """Everything that is measured, each on so many different requests."""
     parser = ArgumentParser()
     add_arguments(parser)
-    folder = str(cache_folder() / "models" / "smollm2")
-    serving = build_serving(serve_config(parse([folder, "--served-model-name", "m"], parser), parser))
+    model = [str(cache_folder() / "models" / "smollm2"), "--served-model-name", "m"]
+    if tokenizer is not None:
+        folder = cache_folder() / "tokenizers" / tokenizer
+        template = find_chat_templates(folder, json.loads((folder / "tokenizer_config.json").read_text()))["default"]
+        model += ["--tokenizer", str(folder), "--chat-template", template]
+    serving = build_serving(serve_config(parse(model, parser), parser))
     vocabulary = Vocabulary.from_tokenizer(serving.tokenizer.raw)
     words = (Path(__file__).parent / "load" / "words.txt").read_text().split()
     texts = [" ".join(words[(k * 7 + i * (k + 1)) % len(words)] for i in range(30)) for k in range(REQUESTS)]
-    for shape in shapes(""):
+    for shape, fields in shapes("").items():
+        prepare = prepare_chat if "messages" in fields else prepare_completion
         bodies = [json.dumps(shapes(text)[shape]).encode() for text in texts]
-        measure(f"{shape}: prepare", lambda body: prepare_chat(body, header, serving), bodies)
-        prepared = [prepare_chat(body, header, serving) for body in bodies]
+        measure(f"{shape}: prepare", lambda body, prepare=prepare: prepare(body, header, serving), bodies)  # type: ignore[misc]
+        prepared = [prepare(body, header, serving) for body in bodies]
         measure(f"{shape}: Call", lambda call: Call(call, vocabulary, None, [0], 0, serving.fingerprint, 1.0), prepared)
 
 
@@ -78,7 +92,7 @@ def timed(name: str, function: Callable[[Any], object], items: list[Any]) -> Non
         for item in items:
             function(item)
         best = min(best, time.thread_time() - began)
-    print(f"{name:20} {best / len(items) * 1e6:10.1f} us", flush=True)
+    print(f"{name:22} {best / len(items) * 1e6:10.1f} us", flush=True)
 
 
 def counted(library: ctypes.CDLL) -> Callable[[str, Callable[[Any], object], list[Any]], None]:
@@ -94,7 +108,7 @@ def counted(library: ctypes.CDLL) -> Callable[[str, Callable[[Any], object], lis
     return measure
 
 
-def count() -> None:
+def count(arguments: list[str]) -> None:
     """Runs this program under callgrind and prints what it counted."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "counting.so"
@@ -102,26 +116,28 @@ def count() -> None:
         subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
         callgrind = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/out"]
         env = {**os.environ, _COUNTED: str(library)}
-        subprocess.run([*callgrind, sys.executable, __file__], check=True, env=env)
+        subprocess.run([*callgrind, sys.executable, __file__, *arguments], check=True, env=env)
         for path in sorted(Path(folder).glob("out.*"), key=lambda path: int(path.suffix[1:])):
             text = path.read_text(errors="replace")
             named, total = re.search(r"Client Request: (.*)", text), re.search(r"^totals: (\d+)", text, re.M)
             if named and total:
-                print(f"{named[1]:20} {int(total[1]) / REQUESTS:10,.0f} instructions")
+                print(f"{named[1]:22} {int(total[1]) / REQUESTS:10,.0f} instructions")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench/prepare.py", description="What making chat requests ready takes.")
     parser.add_argument("--times", action="store_true", help="CPU times in place of instructions: needs no valgrind")
-    times = parser.parse_args().times
+    parser.add_argument("--tokenizer", help="the folder's name")
+    arguments = parser.parse_args()
+    times, tokenizer = arguments.times, arguments.tokenizer
     library = os.environ.get(_COUNTED)
     if library is None and not times:
         if shutil.which("valgrind") is None:
             parser.error("valgrind is not installed: --times")
-        count()
+        count(sys.argv[1:])
         return 0
     # Not the main thread, which has made what is shared: request threads have not either.
-    thread = threading.Thread(target=work, args=(timed if library is None else counted(ctypes.CDLL(library)),))
+    thread = threading.Thread(target=work, args=(timed if library is None else counted(ctypes.CDLL(library)), tokenizer))
     thread.start()
     thread.join()
     return 0

@@ -36,11 +36,9 @@ from fastfront.openai.prompts import (
     truncated,
 )
 from fastfront.openai.sampling import verify_length
-from fastfront.openai.serving import Serving
+from fastfront.openai.serving import DEFAULT_COMPLETION_TOKENS, Serving
 from fastfront.openai.structured import put_structure
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
-
-DEFAULT_MAX_TOKENS = 16
 
 _PLAIN = frozenset({
     "model", "max_tokens", "temperature", "top_p", "top_k", "stream", "stop", "seed", "n", "user", "echo",
@@ -56,6 +54,13 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
     """
     require_json(header)
     fields: Mapping[str, Any] = _READER.read(body)
+    if type(fields) is dict and (quick := serving.quick_completions.prepare(fields, header)) is not None:
+        return quick
+    return prepare_completion_fields(fields, header, serving)
+
+
+def prepare_completion_fields(fields: Mapping[str, Any], header: Header, serving: Serving) -> PreparedCall:
+    """The same from fields that have their shapes. Raises ApiError."""
     get = fields.get
     prompt = get("prompt")
     plain = type(prompt) is str and prompt != "" and fields.keys() - {"prompt"} <= _PLAIN
@@ -69,7 +74,7 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
     if beams and get("stream"):
         raise ApiError("Streaming is not currently supported with beam search")
     requested = get("max_tokens")
-    requested = DEFAULT_MAX_TOKENS if requested is None else requested
+    requested = DEFAULT_COMPLETION_TOKENS if requested is None else requested
     require_output_fits(requested, "max_tokens", serving.max_model_len)
     echo = bool(get("echo"))
     hide_output = echo and requested == 0

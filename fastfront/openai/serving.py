@@ -7,9 +7,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fastfront._speedups.quick_chat import QuickChats
+from fastfront._speedups.quick_completion import QuickCompletions
+from fastfront._speedups.quick_fields import QuickFields
 from fastfront.config import AnswerOptions, Limits, ServeConfig, StructuredOptions
 from fastfront.errors import SetupError
 from fastfront.metrics.tool_calls import ToolCallCounts
@@ -18,7 +20,6 @@ from fastfront.openai.reasoning.engine_flags import bounds_reasoning, told_marke
 from fastfront.openai.sampling import (
     GREEDY_EPSILON,
     MIN_TEMPERATURE,
-    NEUTRAL_DEFAULTS,
     SamplingDefaults,
     StopTokens,
     sampling_defaults,
@@ -31,6 +32,7 @@ from fastfront.render.model_info import ModelInfo, load_model_info, read_json
 from fastfront.render.segments import SegmentEncoder
 from fastfront.render.tokenizer import TextTokenizer, load_tokenizer
 
+DEFAULT_COMPLETION_TOKENS = 16
 _LARGEST_BELIEVED_LENGTH = 2**30  # some tokenizer configurations say 1e30 for "no limit"
 
 
@@ -72,27 +74,39 @@ class Serving:
     bounds_thinking: bool                       # whether the engine can end reasoning at a number of tokens
 
     quick_chats: QuickChats | None = field(init=False)  # None: every chat needs the long way
+    quick_completions: QuickCompletions = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quick_chats", self._quick_chats())
+        object.__setattr__(self, "quick_completions", self._quick_completions())
 
     def _quick_chats(self) -> QuickChats | None:
-        tools, defaults, fill = self.parsers.tools, self.defaults, self.chat.fill()
-        longest, cap = defaults.max_new_tokens, defaults.max_tokens_cap
-        if fill is None or defaults != dataclasses.replace(NEUTRAL_DEFAULTS, max_new_tokens=longest, max_tokens_cap=cap):
-            return None
-        if self.parsers.reasoning is not None or (
+        tools, fill = self.parsers.tools, self.chat.fill()
+        if fill is None or self.parsers.reasoning is not None or (
             tools is not None and (tools.hides_when_off or tools.keeps_special_tokens == "always")
         ):
             return None
         return QuickChats(
-            fill=fill, encode=self.segments.packed, model=self.model, model_names=self.model_names,
-            any_model_name=self.any_model_name, max_model_len=self.max_model_len, max_token_id=self.max_prompt_token_id,
-            max_stop_strings=self.limits.max_stop_strings, stopping=self.stops.wire_map(False, None),
-            ignoring=self.stops.wire_map(True, None), role=self.response_role, billing_header=BILLING_HEADER,
+            self._quick_fields("chat"), fill=fill, encode=self.segments.packed, billing_header=BILLING_HEADER,
+            max_chars=self.tokenizer.max_chars_per_token,
+        )  # fmt: skip
+
+    def _quick_completions(self) -> QuickCompletions:
+        return QuickCompletions(
+            self._quick_fields("completion"), encode=self.segments.packed_wrapped, max_chars=self.tokenizer.max_chars_per_token,
+            max_tokens=DEFAULT_COMPLETION_TOKENS,
+        )  # fmt: skip
+
+    def _quick_fields(self, kind: Literal["chat", "completion"]) -> QuickFields:
+        defaults = dataclasses.asdict(self.defaults)
+        return QuickFields(
+            kind=kind, model=self.model, model_names=self.model_names, any_model_name=self.any_model_name,
+            max_model_len=self.max_model_len, max_token_id=self.max_prompt_token_id, vocab_size=self.vocab_size,
+            max_new_tokens=defaults.pop("max_new_tokens"), max_tokens_cap=defaults.pop("max_tokens_cap"), defaults=defaults,
+            max_stop_strings=self.limits.max_stop_strings, max_n=self.limits.max_n, max_logprobs=self.max_logprobs,
+            stop_map=self.stops.wire_map, role=self.response_role if kind == "chat" else "assistant",
             force_usage=self.force_usage, prompt_details=self.answers.prompt_details, metrics=self.answers.metrics,
-            tokens_as_ids=self.answers.tokens_as_ids, max_new_tokens=longest, max_tokens_cap=cap,
-            greedy_below=GREEDY_EPSILON, min_temperature=MIN_TEMPERATURE,
+            tokens_as_ids=self.answers.tokens_as_ids, greedy_below=GREEDY_EPSILON, min_temperature=MIN_TEMPERATURE,
         )  # fmt: skip
 
     def with_engine_limits(self, max_model_len: int) -> Serving:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from fastfront._speedups.token_ids import Marks, unpack
+from fastfront._speedups.token_ids import Marks, pack, unpack
 from fastfront.render.tokenizer import TextTokenizer, component_state
 from fastfront.render.words import WordEncoder
 
@@ -33,13 +33,14 @@ class SegmentEncoder:
     full the older is dropped; both attributes are replaced under the lock and read without it.
     """
 
-    __slots__ = ("_cut", "_filled_bytes", "_lock", "_old", "_plain", "_words", "_young", "marks")
+    __slots__ = ("_cut", "_filled_bytes", "_head", "_lock", "_old", "_plain", "_tail", "_words", "_young", "marks")
 
     def __init__(self, tokenizer: TextTokenizer, texts: Iterable[str]) -> None:
         """Cut at those special tokens that occur in one of the texts (the chat template's, say)."""
         # Requests run in parallel as it is; the library would start threads of its own for every batch.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._plain = tokenizer
+        self._head, self._tail = pack(tokenizer.prefix_ids), pack(tokenizer.suffix_ids)
         self._words = WordEncoder(tokenizer.raw)
         self._young: dict[str, bytes] = {}
         self._old: dict[str, bytes] = {}
@@ -64,10 +65,15 @@ class SegmentEncoder:
 
     def encode_wrapped(self, text: str) -> list[int]:
         """The same with the tokens that the tokenizer puts around a text."""
-        plain = self._plain
-        if not plain.wraps:
-            return plain.encode(text, True)
-        return [*plain.prefix_ids, *self.encode(text), *plain.suffix_ids]
+        return unpack(self.packed_wrapped(text))
+
+    def packed_wrapped(self, text: str) -> bytes:
+        """The same, packed."""
+        if not self._plain.wraps:
+            return pack(self._plain.encode(text, True))
+        if not self._head and not self._tail:
+            return self.packed(text)
+        return self._head + self.packed(text) + self._tail
 
     def _fetch(self, piece: str) -> bytes:
         """Packed ids of a piece that is not in the younger generation."""

@@ -11,34 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fastfront._speedups import quick_chat
 from fastfront._speedups.prepared import FIELDS, PreparedCall, PreparedPrompt
-from fastfront.config import AnswerOptions, Limits
+from fastfront.config import Limits
 from fastfront.errors import ApiError
 from fastfront.openai.chat import prepare_chat_fields
 from fastfront.openai.checks import check_chat
 from fastfront.openai.fields import ChatBody
-from fastfront.openai.sampling import NEUTRAL_DEFAULTS, SamplingDefaults, StopTokens
 from fastfront.openai.serving import Serving
 from fastfront.openai.tools.choice import Parsers
 from fastfront.openai.tools.registry import REASONING_PARSERS
-
-HEADERS = {"x-request-id": "r"}
-SERVERS: list[dict[str, Any]] = [
-    {},
-    {"force_usage": True, "any_model_name": True, "response_role": "bot"},
-    {
-        "max_model_len": 60,
-        "defaults": SamplingDefaults(max_new_tokens=20, max_tokens_cap=30),
-        "limits": Limits(max_stop_strings=2),
-    },
-    {"answers": AnswerOptions(prompt_details=True, metrics=True, tokens_as_ids=True), "stops": StopTokens(7, (8, 7))},
-    {"answers": AnswerOptions(metrics=True), "max_prompt_token_id": 60, "stops": StopTokens(None, ())},
-]
-
-
-def header(name: str) -> str | None:
-    return HEADERS.get(name)
+from tests.unit.request_fields import SERVERS, WARM, all_of, fields_of, header
 
 
 def message(role: str, text: str, in_parts: bool) -> dict[str, Any]:
@@ -51,26 +33,7 @@ texts = st.one_of(
 chats = st.lists(
     st.builds(message, st.sampled_from(["user", "system", "assistant", "developer", "tool"]), texts, st.booleans()), max_size=4
 )
-numbers = st.one_of(st.none(), st.integers(-2, 70), st.sampled_from([2**63, -(2**70), 2048, 2049]))
-optional: dict[str, st.SearchStrategy[Any]] = {
-    "model": st.sampled_from([None, "", "tiny", "other"]),
-    "max_tokens": numbers,
-    "max_completion_tokens": numbers,
-    "temperature": st.one_of(st.none(), st.floats(), st.sampled_from([0.0, 1e-6, 0.001, 0.7, 1.0, 2.0])),
-    "top_p": st.one_of(st.none(), st.floats(), st.sampled_from([0.5, 1.0])),
-    "stream": st.sampled_from([None, False, True]),
-    "stream_options": st.sampled_from(
-        [None, {}, {"include_usage": True}, {"include_usage": False, "continuous_usage_stats": True}]
-    ),
-    "stop": st.one_of(st.none(), st.text(max_size=3), st.lists(st.text(max_size=3), max_size=5)),
-    "seed": st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.just(-1)),
-    "n": st.sampled_from([None, 1, 2, 0, 2**70]),
-    "user": st.text(max_size=3),
-    "ignore_eos": st.booleans(),
-    "min_p": st.just(0.5),
-    "echo": st.booleans(),
-}
-plain = st.fixed_dictionaries({"messages": chats}, optional=optional)
+requests = fields_of(ChatBody, {"messages": chats})
 
 
 def by_the_long_way(fields: dict[str, Any], serving: Serving) -> PreparedCall:
@@ -79,12 +42,8 @@ def by_the_long_way(fields: dict[str, Any], serving: Serving) -> PreparedCall:
     return prepare_chat_fields(fields, header, serving)
 
 
-def all_of(call: PreparedCall) -> dict[str, Any]:
-    return {**call.fields(), "created": 0}
-
-
-@pytest.mark.parametrize("changes", SERVERS)
-@given(plain)
+@pytest.mark.parametrize("changes", [*SERVERS, {"response_role": "bot"}])
+@given(requests)
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_calls_are_the_same(serving: Serving, changes: dict[str, Any], fields: dict[str, Any]) -> None:
     changed = dataclasses.replace(serving, **changes)
@@ -102,14 +61,25 @@ def test_calls_are_the_same(serving: Serving, changes: dict[str, Any], fields: d
         {"max_completion_tokens": 1, "stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True, "user": "u"},
         {"messages": [message("system", "a", True), message("user", "b", False), message("assistant", "c", True)]},
         {"temperature": 0, "top_p": 0.5},
+        {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.1, "presence_penalty": 1.0, "frequency_penalty": -1.0},
+        {"repetition_penalty": 1.1, "n": 3, "logprobs": True, "top_logprobs": 4, "min_tokens": 2, "stop_token_ids": [4, 5, 4]},
+        {"logprobs": False, "top_logprobs": 0, "logit_bias": {}, "tools": None, "tool_choice": "none", "response_format": None},
+        {"response_format": {"type": "text"}, "stop": [], "parallel_tool_calls": True, "request_id": "q", "priority": 3},
+        {"cache_salt": "s", "skip_special_tokens": False, "include_stop_str_in_output": True, "return_token_ids": True},
     ],
 )
-def test_usual_requests_need_no_long_way(serving: Serving, fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", [{}, {"defaults": WARM}, {"limits": Limits(max_n=2), "max_logprobs": -1}])
+def test_usual_requests_need_no_long_way(serving: Serving, fields: dict[str, Any], changes: dict[str, Any]) -> None:
     fields = {"messages": [message("user", "Hi", False)], **fields}
-    assert serving.quick_chats is not None
-    made = serving.quick_chats.prepare(fields, header)
-    assert made is not None
-    assert all_of(made) == all_of(by_the_long_way(fields, serving))
+    changed = dataclasses.replace(serving, **changes)
+    assert changed.quick_chats is not None
+    made = changed.quick_chats.prepare(fields, header)
+    if fields.get("n", 1) > changed.limits.max_n:
+        assert made is None
+    else:
+        assert made is not None
+        assert all_of(made) == all_of(by_the_long_way(fields, changed))
+        assert list(made.sampling) == list(by_the_long_way(fields, changed).sampling)
 
 
 @pytest.mark.parametrize("name", ["x-vllm-priority", "x-data-parallel-rank"])
@@ -119,15 +89,8 @@ def test_requests_with_such_a_header_take_the_long_way(serving: Serving, name: s
     assert serving.quick_chats.prepare(asked, lambda header: "0" if header == name else None) is None
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"parsers": Parsers(reasoning=REASONING_PARSERS["qwen3"])},
-        {"defaults": dataclasses.replace(NEUTRAL_DEFAULTS, temperature=0.6)},
-    ],
-)
-def test_servers_that_read_answers_or_have_defaults_take_the_long_way(serving: Serving, changes: dict[str, Any]) -> None:
-    assert dataclasses.replace(serving, **changes).quick_chats is None
+def test_servers_that_read_answers_take_the_long_way(serving: Serving) -> None:
+    assert dataclasses.replace(serving, parsers=Parsers(reasoning=REASONING_PARSERS["qwen3"])).quick_chats is None
 
 
 def test_labels_are_random_and_differ_between_threads(serving: Serving) -> None:
@@ -162,10 +125,6 @@ def test_every_field_of_a_call_is_in_its_copy() -> None:
     assert copy.fields() == {**call.fields(), "n": 2, "role": "bot"}
     with pytest.raises(TypeError):
         call.replace(nothing=1)
-
-
-def test_quick_fields_are_fields_of_chats() -> None:
-    assert ChatBody.__annotations__.keys() >= quick_chat.FIELDS
 
 
 def test_what_is_wrong_is_said_by_the_long_way(serving: Serving) -> None:

@@ -1,0 +1,34 @@
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+CHAT: Mapping[str, int]
+COMPLETION: Mapping[str, int]
+
+class QuickFields:
+    @property
+    def max_model_len(self) -> int: ...
+    def __init__(
+        self,
+        *,
+        kind: Literal["chat", "completion"],
+        model: str,
+        model_names: frozenset[str],
+        any_model_name: bool,
+        max_model_len: int,
+        max_token_id: int,
+        vocab_size: int,
+        max_new_tokens: int | None,
+        max_tokens_cap: int | None,
+        max_stop_strings: int,
+        max_n: int,
+        max_logprobs: int,
+        defaults: Mapping[str, float],
+        stop_map: Callable[[bool, list[int] | None], dict[str, object]],
+        role: str,
+        force_usage: bool,
+        prompt_details: bool,
+        metrics: bool,
+        tokens_as_ids: bool,
+        greedy_below: float,
+        min_temperature: float,
+    ) -> None: ...
