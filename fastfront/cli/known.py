@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from fastfront.cli.engine_only import REFUSED, TUNING
+
 
 class Known(NamedTuple):
     """Why a flag is not there. `switch`: it takes no value; `neutral`: values that ask for nothing; `dropped`: a warning does."""
@@ -71,6 +73,9 @@ _SHORT = {
     "-pp": "--pipeline-parallel-size", "-q": "--quantization", "-O": "--compilation-config", "-cc": "--compilation-config",
     "-ep": "--enable-expert-parallel", "-dcp": "--decode-context-parallel-size", "-n": "--nnodes", "-r": "--node-rank",
     "-sc": "--speculative-config", "-dpn": "--data-parallel-rank", "-dpb": "--data-parallel-backend",
+    "-asc": "--api-server-count", "-pcp": "--prefill-context-parallel-size", "-dph": "--data-parallel-hybrid-lb",
+    "-dpe": "--data-parallel-external-lb", "-dpm": "--data-parallel-multi-port-external-lb", "-dc": "--diffusion-config",
+    "-ac": "--attention-config",
 }  # fmt: skip
 
 
@@ -121,6 +126,7 @@ _DROPPED: Mapping[str, Known] = {
     "language-model-only": _drop(_TEXT, switch=True),
     "swap-space": _drop("nothing is swapped"),
     "use-tqdm-on-load": _drop("nothing is drawn", switch=True),
+    **{name: _drop(TUNING.why, switch) for name, switch in TUNING.flags().items()},
 }
 
 _REFUSED: Mapping[str, Known] = {
@@ -197,7 +203,7 @@ _REFUSED: Mapping[str, Known] = {
     "show-hidden-metrics-for-version": Known(_OTHER_METRICS),
     "kv-cache-metrics": Known(_OTHER_METRICS, switch=True),
     "kv-cache-metrics-sample": Known(_OTHER_METRICS),
-    "per-request-spec-decode-metrics": Known(_OTHER_METRICS, switch=True),
+    "per-request-spec-decode-metrics": Known(_OTHER_METRICS),
     "enable-mfu-metrics": Known(_OTHER_METRICS, switch=True),
     "collect-detailed-traces": Known("see /metrics"),
     "speculative-config": Known("the engine makes one token a step"),
@@ -209,6 +215,7 @@ _REFUSED: Mapping[str, Known] = {
     "additional-config": Known("there is no platform that reads it"),
     "worker-cls": Known("no code of users is run in the engine"),
     "worker-extension-cls": Known("no code of users is run in the engine"),
+    **{name: Known(group.why, switch) for group in REFUSED for name, switch in group.flags().items()},
 }
 _PREFIXES: Mapping[str, str] = {
     "--dp-supervisor-probe-": "one process serves for all engines; ask its /health",

@@ -13,6 +13,7 @@ from fastfront.cli.serve import add_arguments
 from fastfront.cli.words import config_words, given_flags, joined_dots, with_dashes
 from fastfront.errors import SetupError
 from tests.unit.support import config_from
+from tests.unit.vllm_flags import SHORT, SWITCHES, VALUES
 
 
 @pytest.mark.parametrize(
@@ -85,48 +86,27 @@ def test_flags_that_cannot_be_had_say_why(words: list[str], name: str, why: str)
     assert why in str(caught.value)
 
 
-# Flags of `vllm serve` 0.32 that scripts have.
-VLLM_FLAGS = """
-aggregate-engine-logging allow-credentials allowed-headers allowed-local-media-path allowed-media-domains
-allowed-methods allowed-origins anthropic-disabled-thinking-effort api-key api-server-count block-size chat-template
-chat-template-content-format collect-detailed-traces compilation-config config cpu-offload-gb custom-histogram-buckets
-data-parallel-address data-parallel-backend data-parallel-external-lb data-parallel-hybrid-lb
-data-parallel-multi-port-external-lb data-parallel-rank data-parallel-rpc-port data-parallel-size
-data-parallel-size-local data-parallel-start-rank data-parallel-supervisor-port default-chat-template-kwargs
-default-mm-loras disable-access-log-for-endpoints disable-fastapi-docs disable-log-requests disable-log-stats
-disable-uvicorn-access-log dtype enable-auto-tool-choice enable-force-include-usage enable-log-deltas enable-log-outputs
-enable-log-requests enable-lora enable-mfu-metrics enable-offline-docs enable-per-request-metrics enable-prefix-caching
-enable-prompt-embeds enable-prompt-tokens-details enable-request-id-headers enable-scale-out enable-server-load-tracking
-enable-ssl-refresh enable-tokenizer-info-endpoint enforce-eager exclude-tools-when-tool-choice-none fingerprint-mode
-fingerprint-value generation-config grpc grpc-port h11-max-header-count h11-max-incomplete-event-size headless
-hf-overrides hf-token host io-processor-plugin kv-cache-memory-bytes kv-cache-metrics kv-transfer-config
-language-model-only limit-mm-per-prompt load-format log-config-file log-error-stack log-level logging-config
-logits-processors logprobs-mode lora-modules max-log-len max-logprobs max-loras max-model-len max-num-batched-tokens
-max-num-queued-reqs max-num-queued-tokens max-num-seqs media-io-kwargs middleware model num-gpu-blocks-override
-otlp-traces-endpoint override-generation-config per-request-spec-decode-metrics pipeline-parallel-size port quantization
-reasoning-config reasoning-parser reasoning-parser-plugin renderer-num-workers response-role return-tokens-as-token-ids
-revision root-path scheduling-policy seed served-model-name show-hidden-metrics-for-version shutdown-timeout
-skip-tokenizer-init speculative-config sse-keep-alive-interval ssl-ca-certs ssl-cert-reqs ssl-certfile ssl-ciphers
-ssl-keyfile stream-interval structured-outputs-config swap-space tensor-parallel-size tokenizer tokenizer-mode
-tokenizer-revision tokens-only tool-call-parser tool-parser-plugin tool-server tool-strict-level trust-remote-code
-trust-request-chat-template trust-request-mm-kwargs uds uvicorn-log-level
-"""
+LONG = [f"--{name}" for name in (SWITCHES + VALUES).split()]
 
 
-@pytest.mark.parametrize("name", VLLM_FLAGS.split())
-def test_every_flag_of_vllm_is_served_dropped_or_refused_with_a_reason(name: str) -> None:
+@pytest.mark.parametrize("flag", [*LONG, *(f"-{name}" for name in SHORT.split())])
+def test_every_flag_of_vllm_is_served_dropped_or_refused_with_a_reason(flag: str) -> None:
     parser = ArgumentParser(allow_abbrev=False)
     add_arguments(parser)
     declared = parser._option_string_actions
-    if f"--{name}" in declared:
+    if flag in declared:
+        if flag.startswith("--"):
+            assert (declared[flag].nargs == 0) == (flag[2:] in SWITCHES.split())
         return
+    words = ["M", flag] if flag[2:] in SWITCHES.split() else ["M", flag, "value"]
     try:
-        kept, said = sift([f"--{name}"], declared)
+        kept, said = sift(words, declared)
     except UnsupportedFlagError as error:
-        kept, said = [], [str(error)]
-    assert kept == []
-    assert [text for text in said if text.startswith((f"--{name} is not supported: ", f"--{name} has no effect: "))] == said
-    assert said
+        kept, said = ["M"], [str(error)]
+    assert kept == ["M"]                           # neither its value nor what follows it is taken for something else
+    (remark,) = said
+    name = flag if flag.startswith("--") else remark.split()[0]
+    assert remark.startswith((f"{name} is not supported: ", f"{name} has no effect: "))
 
 
 def test_values_of_engine_args_are_left_alone() -> None:
