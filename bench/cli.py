@@ -152,7 +152,7 @@ def _chosen(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentP
     for variant in variants:
         problem = variant.problem(paths)
         if problem:
-            top.error(f"--other: {problem}")
+            top.error(f"{'--flags' if variant.name == 'fastfront-flags' else '--other'}: {problem}")
         chosen.append(variant)
     return tuple(chosen), left_out
 

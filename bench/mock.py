@@ -98,6 +98,13 @@ class Drain:
             return 0
         return outputs(self._output.recv())
 
+    def need(self) -> int:
+        """The same. Raises TimeoutError if none comes in a long time."""
+        found = self.take(_READY_MS)
+        if not found:
+            raise TimeoutError("the mock engine sends nothing")
+        return found
+
     def close(self) -> None:
         """Close all sockets."""
         self._context.destroy(linger=0)
@@ -114,13 +121,13 @@ def outputs(message: bytes) -> int:
 def measure_streams(drain: Drain, pid: int, streams: int, step_ms: float, seconds: float, logprobs: int | None = None) -> Cost:
     """All streams running, a token each per step."""
     ids = drain.add(streams, _ENDLESS, logprobs)
-    while drain.take(1000) != streams:
+    while drain.need() != streams:
         pass
     for _ in range(20):
-        drain.take(1000)
+        drain.need()
     before, tokens = snapshot(pid, pss=False), 0
     while (now := time.monotonic()) - before.at_s < seconds:
-        tokens += drain.take(1000)
+        tokens += drain.need()
     what = f"{streams} streams" + ("" if logprobs is None else f", {logprobs} logprobs")
     found = _cost(what, step_ms, tokens, before, snapshot(pid, pss=False), now)
     drain.abort(ids)
@@ -136,7 +143,7 @@ def measure_requests(drain: Drain, pid: int, seconds: float) -> Cost:
         drain.add(BURST, 1)
         left = BURST
         while left > 0:
-            left -= drain.take(1000)
+            left -= drain.need()
         requests += BURST
     return _cost("requests", 0, requests, before, snapshot(pid, pss=False), now)
 

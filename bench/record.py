@@ -47,8 +47,8 @@ def load(folder: Path) -> Record:
 
 
 def newest(root: Path = FOLDER) -> Path:
-    """The folder of the newest record by its name (DATE-machine); raises RecordError when there is none."""
-    found = sorted(path.parent for path in root.glob(f"*/{FILE}"))
+    """The folder of the newest record by its name (DATE-machine-NUMBER); raises RecordError when there is none."""
+    found = [path.parent for path in root.glob(f"*/{FILE}")]
     if not found:
         raise RecordError(f"no records in {root}")
-    return found[-1]
+    return max(found, key=lambda folder: [(int(word) if word.isdigit() else 0, word) for word in folder.name.split("-")])

@@ -136,7 +136,8 @@ class _Run:
                         self._take(measure(point, running, repeat, seed=repeat))
                     if climbs:
                         self._climb(running, repeat)
-                    self._record["starts"][-1] |= end_facts(running)
+                    if not done:  # taken up in the middle, it has not had all the load
+                        self._record["starts"][-1] |= end_facts(running)
             except (PeerFailed, OSError, LookupError, ValueError) as error:
                 # Whatever is wrong with one frontend, the minutes spent on the others are not to be lost.
                 self._fail(peer.name, repeat, str(error) if isinstance(error, PeerFailed) else f"{type(error).__name__}: {error}")
@@ -180,7 +181,7 @@ def start_sample(running: Running, repeat: int) -> dict[str, Any]:
 
 
 def end_facts(running: Running) -> dict[str, Any]:
-    """Memory after all load, and for fastfront the longest stop-the-world pause since it was ready."""
+    """Memory after all load of a turn, and for fastfront the longest stop-the-world pause since it was ready."""
     at_end = snapshot(running.front.pid)
     facts: dict[str, Any] = {"end_rss_bytes": at_end.rss_bytes, "end_pss_bytes": at_end.pss_bytes}
     found = pauses(running)

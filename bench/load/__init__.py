@@ -26,7 +26,7 @@ outcomes; tokens, events and completed requests count for throughput by when the
 | `tpot_ms` | first to last token of a request, divided by its tokens but one |
 | `e2e_ms` | to the end of the answer |
 | `connect_ms`, `lag_ms` | establishing connections; how late the generator itself was to take requests up |
-| `tokens_per_event` | `mean`, `max`, `counts` {tokens: events}: more than one is clumping (with `return_token_ids`) |
+| `tokens_per_event` | `mean`, `max`, `counts` {tokens: events}: more than one is clumping (`max` and `counts` with ids only) |
 | `events_per_read` | above 1: several events came in one piece |
 | `tokens_counted_by` | what told the number of tokens: `ids`, `usage`, `events` |
 | `prompt_tokens_mean` | of the usage: with template; null if no usage came |

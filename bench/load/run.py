@@ -119,7 +119,7 @@ def _result(load: Load, raw: dict[str, Any]) -> dict[str, Any]:
         "backlog_max": raw["backlog_max"],
         **{name: raw[name] for name in ("ttft_ms", "first_event_ms", "itl_ms", "tpot_ms", "e2e_ms", "connect_ms", "lag_ms")},
         "tokens_per_event": {
-            "mean": _ratio(sum(int(n) * count for n, count in raw["clumps"].items()), raw["token_events"]),
+            "mean": _ratio(tokens, raw["token_events"]),
             "max": raw["clump_max"],
             "counts": raw["clumps"],
         },

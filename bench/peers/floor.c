@@ -28,6 +28,7 @@
 
 struct stream {
     int running, left, wanted, open, streamed;
+    int begun;      // the head has been written
     char *request;  // what has been read of it; NULL: nothing yet
     size_t got, room;
 };
@@ -35,8 +36,9 @@ struct stream {
 static struct stream streams[MAX_FD];
 static int running[MAX_FD];
 static int running_count;
-static char chunk[512];
-static int chunk_len;
+static char opening[1024]; // the head, and the chunk behind it
+static char *chunk;        // of every token
+static int opening_len, chunk_len;
 
 static const char event_text[] =
     "data: {\"id\":\"chatcmpl-bb0a4ca8d67b8c2e\",\"object\":\"chat.completion.chunk\",\"created\":1795972768,\"model\":\"m\","
@@ -52,8 +54,8 @@ static int add_chunk(char *at, const char *text) { return sprintf(at, "%zx\r\n%s
 
 static int write_last(int fd, const struct stream *s) {
     char text[1024], out[4096];
-    int len = chunk_len;
-    memcpy(out, chunk, chunk_len);
+    int len = s->begun ? chunk_len : opening_len;
+    memcpy(out, s->begun ? chunk : opening, len);
     sprintf(text,
             "data: {\"id\":\"chatcmpl-bb0a4ca8d67b8c2e\",\"object\":\"chat.completion.chunk\",\"created\":1795972768,\"model\":\"m\","
             "\"choices\":[{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\"}]}\n\n"
@@ -80,7 +82,8 @@ static int write_whole(int fd, const struct stream *s) {
 static int token(int fd) {
     struct stream *s = &streams[fd];
     if (--s->left > 0) {
-        if (s->streamed && !put(fd, chunk, chunk_len)) s->running = 0;
+        if (s->streamed && !(s->begun ? put(fd, chunk, chunk_len) : put(fd, opening, opening_len))) s->running = 0;
+        s->begun = 1;
     } else {
         if (s->streamed) write_last(fd, s); else write_whole(fd, s);
         s->running = 0;
@@ -153,7 +156,7 @@ static void take(int fd) {
     s->streamed = says_true(body, "\"stream\"");
     if (s->running) return;  // pipelining is not served
     s->running = 1;
-    if (s->streamed) put(fd, stream_head, sizeof stream_head - 1);
+    s->begun = 0;
     if (token(fd)) running[running_count++] = fd;
 }
 
@@ -175,7 +178,9 @@ int main(int argc, char **argv) {
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1])), .sin_addr = {htonl(INADDR_LOOPBACK)}};
     if (bind(listener, (void *)&address, sizeof address) || listen(listener, 4096)) { perror("floor: bind"); return 1; }
+    chunk = opening + sprintf(opening, "%s", stream_head);
     chunk_len = add_chunk(chunk, event_text);
+    opening_len = (int)(chunk - opening) + chunk_len;
     int poll = epoll_create1(0), timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
     set_clock(timer, step_ms);
     int own[] = {listener, timer, STDIN_FILENO};

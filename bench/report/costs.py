@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from bench.report.figures import Figures, cores, cpu_per_token, of_machine, system_share, tokens_per_s
+from bench.report.figures import Figures, cores, cpu_per_token, median, of_machine, system_share, tokens_per_s
 from bench.report.markdown import shown, table
 
 MAIN_POINTS = (
@@ -16,19 +16,20 @@ _LEAST_CORES = 0.002
 
 
 def options_table(figures: Figures) -> str:
-    """CPU per token with one option at a time, beside that of none."""
+    """CPU per token with one option at a time; ratios and differences are medians of those within a repeat."""
     rows = []
     for peer in figures.peers:
-        plain = figures.median(peer, "options", "nothing", cpu_per_token)
         for point in figures.points("options"):
             samples = figures.samples(peer, "options", point)
             if samples:
                 own = figures.median(peer, "options", point, cpu_per_token)
-                times = f"{own / plain:.2f}" if own is not None and plain else "-"
-                more = f"{own - plain:+.1f}" if own is not None and plain else "-"
+                pairs = figures.pairs(peer, peer, "options", point, cpu_per_token, "nothing")
+                times = shown(median(with_it / plain for with_it, plain in pairs), 2)
+                more = median(with_it - plain for with_it, plain in pairs)
                 cells = [shown(figures.median(peer, "options", point, pick), digits) for pick, digits in _OPTION_CELLS]
                 failed = sum(sample["load"]["requests"]["failed"] for sample in samples)
-                rows.append([figures.titles[peer], point, shown(own), times, more, *cells, str(failed), str(len(samples))])
+                told = "-" if more is None else f"{more:+.1f}"
+                rows.append([figures.titles[peer], point, shown(own), times, told, *cells, str(failed), str(len(samples))])
     head = ["frontend", "asked for", "CPU us/token", "x nothing", "us more", "cores", "tokens/s", "failed", "repeats"]
     return table(head, rows)
 

@@ -1,4 +1,4 @@
-"""Figures out of a record: medians over its repeats."""
+"""Figures out of a record: medians over its repeats, ratios within each of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from bench.scenarios.points import beyond, is_rung, silent_share
 
 Sample = dict[str, Any]
 Pick = Callable[[Sample], float | None]
+Pair = tuple[float, float]
 
 
 class Figures:
@@ -36,6 +37,17 @@ class Figures:
     def median(self, peer: str, scenario: str, point: str, pick: Pick) -> float | None:
         """The median of a figure over the repeats that have it."""
         return median(pick(sample) for sample in self.samples(peer, scenario, point))
+
+    def pairs(self, peer: str, other: str, scenario: str, point: str, pick: Pick, their_point: str | None = None) -> list[Pair]:
+        """A figure of two peers, or at two points, in those repeats that have both (and the other's is not 0)."""
+        ours = {sample["repeat"]: pick(sample) for sample in self.samples(peer, scenario, point)}
+        theirs = {sample["repeat"]: pick(sample) for sample in self.samples(other, scenario, their_point or point)}
+        both = [(ours[repeat], theirs[repeat]) for repeat in ours if repeat in theirs]
+        return [(one, another) for one, another in both if one is not None and another]
+
+    def ratios(self, peer: str, other: str, scenario: str, point: str, pick: Pick, their_point: str | None = None) -> list[float]:
+        """The first over the second, in each repeat: a machine that drifts drifts for both."""
+        return [one / another for one, another in self.pairs(peer, other, scenario, point, pick, their_point)]
 
     def start(self, peer: str, key: str) -> float | None:
         """The median of a figure taken when a peer had started (or, `end_...`, before it was stopped)."""

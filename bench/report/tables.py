@@ -17,6 +17,7 @@ from bench.report.figures import (
     first_token,
     is_bound,
     latency,
+    median,
     requests_per_s,
     tokens_per_event,
     tokens_per_s,
@@ -76,15 +77,19 @@ def limits(figures: Figures) -> str:
     lines = [
         "Tokens come from a mock engine, over loopback on the same machine: neither a model nor a network is in these figures.",
         f"Frontends left out: {', '.join(out)}." if out else "",
-        f"{missing} of {len(TARGETS)} targets are not measured." if missing else "",
-        f"{len(record['failures'])} things failed, see the record." if record["failures"] else "",
+        f"Of {len(TARGETS)} targets {missing} {_are(missing)} not measured." if missing else "",
+        f"What failed ({len(record['failures'])}) is in the record." if record["failures"] else "",
     ]
     return " ".join(line for line in lines if line)
 
 
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
 def _versus(figures: Figures, peer: str, scenario: str, point: str, pick: Pick) -> str:
-    own, floor = (figures.median(name, scenario, point, pick) for name in (peer, "floor"))
-    return "-" if own is None or not floor else f"{own / floor:.2f}"
+    """The median of what a figure is of the floor's within a repeat."""
+    return shown(median(figures.ratios(peer, "floor", scenario, point, pick)), 2)
 
 
 def _first_tokens(figures: Figures, peer: str, scenario: str, point: str) -> list[str]:

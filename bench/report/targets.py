@@ -54,17 +54,7 @@ class Target:
 
 def ratio(peer: str, scenario: str, point: str, pick: Pick, their_point: str | None = None) -> Values:
     """fastfront's figure over another peer's, at the same point or at `their_point`: the ratios within each repeat."""
-
-    def values(figures: Figures) -> list[float]:
-        ours = {sample["repeat"]: pick(sample) for sample in figures.samples("fastfront", scenario, point)}
-        theirs = {sample["repeat"]: pick(sample) for sample in figures.samples(peer, scenario, their_point or point)}
-        return _there(_divided(ours[repeat], theirs[repeat]) for repeat in ours if repeat in theirs)
-
-    return values
-
-
-def _divided(one: float | None, other: float | None) -> float | None:
-    return one / other if one is not None and other else None
+    return lambda figures: figures.ratios("fastfront", peer, scenario, point, pick, their_point)
 
 
 def _there(values: Iterable[float | None]) -> list[float]:

@@ -117,6 +117,7 @@ def test_the_usage_puts_the_count_right() -> None:
     result, _ = one_more(LOAD, answering(whole([delta("ab"), delta("cd"), usage(1, 9), "[DONE]"])))
     assert result["tokens"] == 12 * 9
     assert sum(result["tokens_by_second"]) == 12 * 9
+    assert result["tokens_per_event"] == {"mean": 4.5, "max": 1, "counts": {"1": 24}}
 
 
 def test_gaps_are_those_of_each_choice() -> None:

@@ -96,6 +96,7 @@ def test_medians_are_over_repeats(record: Record) -> None:
 
 def test_ratios_are_taken_within_a_repeat(record: Record) -> None:
     assert verdicts(record)["CPU per token, 64 streams", "floor"] == (1.8, True)  # of 1.2, 1.8 and 3.0
+    assert "| 64 streams | Fastfront | 15.0 | 1.80 |" in whole(record)  # not 1.50, of the medians
 
 
 def test_verdicts(record: Record) -> None:
@@ -178,7 +179,7 @@ def test_report_has_every_scenario_and_says_when_the_machine_was_busy(record: Re
     for title in ("Streams of tokens at 10 ms steps", "Short requests, step clock off", "Start-up and memory", "Versions"):
         assert f"## {title}" in text
     assert "not quiet" not in text
-    assert "| 64 streams | Fastfront | 15.0 | 1.50 |" in text
+    assert "| 64 streams | Fastfront | 15.0 | 1.80 |" in text
     assert "| decode: 64 streams | Fastfront | 0.50 | 75% | 0.10 | 0.20 | 0.01 | 0.05 |" in text
     assert "| requests: 1 out, prompt 30 | lane-0 | 0.300 | 75% | 100 |" in text
     assert "http-0" not in text, "threads that did nothing"
@@ -200,7 +201,7 @@ def test_what_is_not_shown_is_said(record: Record) -> None:
         assert "Frontends left out: vllm-python-1 (not installed: make bench-peers)." in text
         missing = sum(target.value(Figures(record)) is None for target in TARGETS)
         assert 0 < missing < len(TARGETS)
-        assert f"{missing} of {len(TARGETS)} targets are not measured." in text
+        assert f"Of {len(TARGETS)} targets {missing} are not measured." in text
         assert "interrupted and taken up again" in text
 
 
@@ -214,9 +215,12 @@ def test_failures_are_told_by_kind(record: Record) -> None:
 def test_options_stand_beside_nothing(record: Record) -> None:
     for name, cpu in (("nothing", 8.0), ("logprobs", 10.0)):
         record["samples"].append(sample("fastfront", "options", name, cpu=cpu))
+    for repeat, (plain, with_it) in enumerate([(4.0, 8.0), (10.0, 10.0)], 1):
+        record["samples"].append(sample("fastfront", "options", "nothing", repeat, plain))
+        record["samples"].append(sample("fastfront", "options", "logprobs", repeat, with_it))
     record["samples"].append(sample("vllm-rust", "options", "logprobs", cpu=20.0))
     text = whole(record)
-    assert "| Fastfront | logprobs | 10.0 | 1.25 | +2.0 | 0.50 | 1,000 | 0 | 1 |" in text
+    assert "| Fastfront | logprobs | 10.0 | 1.25 | +2.0 | 0.50 | 1,000 | 0 | 3 |" in text  # of 1.25, 2 and 1
     assert "| Vllm-Rust | logprobs | 20.0 | - | - | 0.50 | 1,000 | 0 | 1 |" in text
 
 
@@ -245,6 +249,9 @@ def test_record_is_written_and_read_again(record: Record, tmp_path: Path) -> Non
     assert [path.name for path in folder.iterdir()] == ["record.json"]
     records.save({**record, "samples": []}, tmp_path / "2026-11-29-here")
     assert records.newest(tmp_path) == folder
+    for number in (2, 9, 10):
+        records.save(record, tmp_path / f"{folder.name}-{number}")
+    assert records.newest(tmp_path).name == f"{folder.name}-10"
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', "{"])

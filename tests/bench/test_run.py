@@ -220,7 +220,7 @@ def test_interrupted_run_is_taken_up_where_it_stopped(monkeypatch: pytest.Monkey
     assert found["command"] == ["fastfront", "bench", *words]
     assert found["lanes"] == {"lanes": 9}
     assert found["failures"] == []
-    assert [start["repeat"] for start in found["starts"]] == [0, 0, 1]
+    assert [(start["repeat"], "end_rss_bytes" in start) for start in found["starts"]] == [(0, False), (0, False), (1, True)]
     assert [once["samples"] for once in found["taken_up"]] == [3]
     assert found["seconds"] >= half["seconds"]
     # Nothing is left: a second time starts nothing.
