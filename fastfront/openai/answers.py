@@ -46,11 +46,6 @@ class Answer:
         if finish is not None:
             self.finish = finish
 
-    @property
-    def is_read(self) -> bool:
-        """Whether parsers read it."""
-        return self._plan is not None
-
     def message(self) -> Message:
         """The whole answer once it is finished."""
         text, finish = "".join(self._texts), self.finish or "stop"

@@ -65,7 +65,8 @@ def encode_prompt(
         )
     ids = serving.segments.encode_wrapped(text) if add_special_tokens else serving.segments.encode(text)
     if truncate is not None:
-        kept = (tokenizer.prefix_ids, tokenizer.suffix_ids) if add_special_tokens else ([], [])
+        # A side that the request names is that of all the ids, as vLLM has it; else what stands around the text stays.
+        kept = (tokenizer.prefix_ids, tokenizer.suffix_ids) if add_special_tokens and side is None else ([], [])
         ids = truncated(ids, truncate, side, serving.max_model_len, requested, *kept)
     if len(ids) > room:
         require_prompt_fits(len(ids), requested, serving.max_model_len)

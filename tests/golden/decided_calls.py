@@ -231,8 +231,9 @@ def _calls_shown_as_text(case: Case) -> bool:
     if not case.is_stream or other is None or want.calls or not got.calls or not want.content:
         return False
     rest = _alike(got._replace(content="", calls=()), other._replace(content="", calls=())) and got.names == other.names
+    # Arguments that are a string come as they are in streams.
     arguments = zip(got.calls, other.calls, strict=True)
-    same = rest and all(_normal(one) in (_normal(two), _dumped(two)) for (_, one), (_, two) in arguments)    # strings as they came
+    same = rest and all(_normal(one) in (_normal(two), _dumped(two)) for (_, one), (_, two) in arguments)
     return same and got.content.strip().startswith(other.content.strip()) and case.wrote(got.content[len(other.content) :])
 
 
@@ -321,7 +322,8 @@ RULES: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     ("a marker ends a name too", lambda case: any("[TOOL_CALLS]" in name for name in case.want.names) and bool(case.got.calls)),
     (
         "calls of Llama right behind each other are read too",
-        lambda case: "}{" in case.text and bool(case.got.calls) and not case.want.calls and case.want.content.startswith(case.text),
+        lambda case: "}{" in case.text and bool(case.got.calls)
+        and not case.want.calls and case.want.content.startswith(case.text),
     ),
     (
         "a call without a name is text",

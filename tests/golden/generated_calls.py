@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.golden.compare import Json
 from tests.golden.generated_markup import ODDER
+from tests.golden.generated_thinking import thinking_requests
 
 WEATHER = {
     "type": "function",
@@ -237,6 +238,8 @@ def call_requests(server: str) -> Iterator[Json]:
             for stream in (False, True):
                 body = {"model": "m", "messages": [{"role": "user", "content": text or "x"}], "max_tokens": 400, "temperature": 0, **fields, **({"stream": True} if stream else {})}
                 yield {"id": f"{server}-msg-{number}-{way}{'-stream' if stream else ''}", "method": "POST", "path": "/v1/messages", "json": body}
+    if thoughts(server):
+        yield from thinking_requests(server, [*thoughts(server), CALLS[server]()[0], "Just text."], tools, schemas)
 
 
 def _both(server: str, name: str, text: str, fields: dict[str, Any]) -> Iterator[Json]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from fastfront.config import Limits
-from fastfront.openai.serving import Serving
-from tests.unit.support import MAX_MODEL_LEN, VOCAB_SIZE, completion, refusal
+from fastfront.openai.serving import Serving, build_serving
+from fastfront.render.tokenizer import load_tokenizer
+from tests.unit.support import MAX_MODEL_LEN, VOCAB_SIZE, completion, config_of, make_folder, refusal
 
 
 def ids(serving: Serving, text: str) -> list[int]:
@@ -107,6 +110,19 @@ def test_ids_are_truncated_like_texts(serving: Serving) -> None:
     right = {"prompt": [5, 6, 7, 8], "truncate_prompt_tokens": 2, "truncation_side": "right"}
     assert completion(serving, right).prompts[0].token_ids == [5, 6]
     assert completion(serving, {"truncate_prompt_tokens": 3}).prompts[0].token_ids == ids(serving, "def")
+
+
+def test_a_side_that_is_named_is_that_of_all_ids(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path)
+    raw = load_tokenizer(folder).raw
+    pieces = [("<|im_start|>", 1), ("<|im_end|>", 2)]
+    raw.post_processor = TemplateProcessing(single="<|im_start|> $A <|im_end|>", special_tokens=pieces)
+    raw.save(str(folder / "tokenizer.json"))
+    serving = build_serving(config_of(folder))
+    text = ids(serving, "abcdef")
+    for side, kept in ((None, [1, *text[-2:], 2]), ("left", [*text[-3:], 2]), ("right", [1, *text[:3]])):
+        fields = {"prompt": "abcdef", "truncate_prompt_tokens": 4, "truncation_side": side}
+        assert completion(serving, fields).prompts[0].token_ids == kept
 
 
 # --- echo ------------------------------------------------------------------------------------------------------------

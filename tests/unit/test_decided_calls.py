@@ -35,6 +35,7 @@ def events(finish: str, content: str = "", *calls: tuple[str, str | None], token
 NOW = ("now", "{}")
 END = "<|im_start|>assistant\n"     # what turn.jinja puts behind a text
 TURN = TEXT + END
+QUOTED, PLAIN = ("now", '"x"'), ("now", "x")
 STREAM = other_way(CHAT)
 TWICE: Json = {**CHAT, "json": {"messages": [{"role": "user", "content": TEXT * 2}]}}
 HALF: Json = {**CHAT, "json": {"messages": [{"role": "user", "content": '{"a": "\\ud83d"}'}]}}
@@ -49,7 +50,7 @@ DECIDED: list[tuple[Json, Json, Json, Json, str]] = [
     (STREAM, events("stop", "", ("now", '{"a')), events("stop", "", ("now", '{"a": 1')), complete("stop"), "as far as"),
     (STREAM, events("stop", TURN), events("tool_calls", "", NOW), complete("tool_calls", None, NOW), "both say"),
     (STREAM, events("stop", TURN), events("tool_calls", END, NOW), complete("tool_calls", None, NOW), "shows as text"),
-    (STREAM, events("stop", TURN), events("tool_calls", END, ("now", '"x"')), complete("tool_calls", None, ("now", "x")), "shows as text"),
+    (STREAM, events("stop", TURN), events("tool_calls", END, QUOTED), complete("tool_calls", None, PLAIN), "shows as text"),
     (FORCED, complete("tool_calls", ""), complete("tool_calls", "", NOW), events("stop", TURN), "stands behind it"),
     (FORCED, complete("tool_calls", ""), complete("stop", TEXT[-9:] + END), events("stop", "x"), "did not come"),
     (STREAM, events("stop", "", ("now", '{"a": 1}}]')), events("stop", "", ("now", '{"a": 1}')), complete("stop"), "end where"),

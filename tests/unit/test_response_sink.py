@@ -80,6 +80,7 @@ def test_no_text_is_a_message_without_content(frame: ResponseFrame) -> None:
     assert kinds(events(run(make(frame, True), [""]))) == ["response.created", "response.in_progress", "response.completed"]
     (item,) = body(make(frame, False), [""])["output"]
     assert (item["type"], item["content"]) == ("message", [])
+    assert body(ResponseSink(frame, False, Answer(), False, shows_empty=False), [""])["output"] == []
 
 
 def test_thoughts_and_calls_are_items_of_their_own(frame: ResponseFrame) -> None:

@@ -73,7 +73,9 @@ def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedC
         raise ApiError(f"The request holds what its answer could not repeat: {error}") from None
     counter = None if reading is None else reading.counter()
     prompt = prepared.prompts[0] if raw else None
-    sink = ResponseSink(frame, prepared.stream, answer_of(reading), wants_logprobs(fields), counter, prompt)
+    shows_empty = reading is None and serving.parsers.tools is None and serving.parsers.reasoning is None
+    with_logprobs = wants_logprobs(fields)
+    sink = ResponseSink(frame, prepared.stream, answer_of(reading), with_logprobs, counter, prompt, shows_empty=shows_empty)
     ids = raw or counter is not None
     return prepared.replace(sink=sink, return_token_ids=ids, prompt_details=True, metrics=False)
 

@@ -38,8 +38,13 @@ class ResponseSink:
         with_logprobs: bool,
         counter: ReasoningCounter | None = None,
         prompt: PreparedPrompt | None = None,
+        shows_empty: bool = True,
     ) -> None:
-        """With a prompt the response ends with its text and ids, and those of the answer as the model wrote it."""
+        """With a prompt the response ends with its text and ids, and those of the answer as the model wrote it.
+
+        `shows_empty`: an answer without text is a message without content, not no message at all.
+        """
+        self._shows_empty = shows_empty
         self._frame = frame
         self._stream = stream
         self._answer = answer
@@ -99,7 +104,7 @@ class ResponseSink:
         if message.content:
             logprobs = self._logprobs if self._with_logprobs else None
             output.append(message_item(new_id("msg"), "completed", message.content, logprobs))
-        if not output and not message.calls and not self._answer.is_read:
+        if not output and not message.calls and self._shows_empty:
             output.append(message_item(new_id("msg"), "completed"))
         output += [call_item(new_id("fc"), call.id, call.name, call.arguments, "completed") for call in message.calls]
         return compact(self._last_state(output, usage))
