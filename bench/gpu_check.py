@@ -1,9 +1,10 @@
-"""One short check of the engine on a GPU: tokens and logprobs against float32 on the CPU, recorded and eager steps, speed.
+"""One short check of the engine on GPUs: tokens and logprobs against float32 on the CPU, recorded steps, the sampler, speed.
 
-    .venv-engine/bin/python bench/gpu_check.py [MODEL] [--dtype bfloat16] [--tokens 32] [--streams 1,8,32,128] [--skip-speed]
+    .venv-engine/bin/python -m bench.gpu_check [MODEL] [--dtype bfloat16] [--tokens 32] [--streams 1,8,32,128] [--skip-speed]
 
 Leaves with status 1 and a message without a GPU, 2 if something differs. MODEL is SmolLM2 as set-up makes it, unless given;
-without it a random model is made. Takes a minute or two; prints a table of tokens/s, eager and recorded.
+without it a random model is made. Takes a minute or two; prints a table of tokens/s, eager and recorded. Where there are several
+GPUs, the answers of tensor parallel 2 over NCCL are compared, and those of an engine on the second GPU.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import torch
 import transformers
 
 from engine.config import EngineConfig
+from engine.executor.make import make_executor
 from engine.executor.plan import StepPlan, StepResult
-from engine.executor.uni import UniExecutor
 from engine.kv_cache.manager import KvCacheManager
 from engine.protocol import SamplingParams
+from engine.sampling.sampler import sample
+from engine.sampling.state import SequenceState
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Limits, Scheduler
 from tools.setup.paths import find_paths
@@ -43,12 +46,22 @@ Answer = list[tuple[int, dict[int, float]]]
 class Engine:
     """Executor and scheduler in this process."""
 
-    def __init__(self, model: str, device: str, dtype: str, eager: bool = False) -> None:
+    def __init__(
+        self, model: str, device: str, dtype: str, eager: bool = False, ranks: int = 1, cache_bytes: int | None = 2 << 30
+    ) -> None:
+        """Without `cache_bytes` the KV cache is what half of a GPU has left."""
         config = EngineConfig(
-            model, device=device, dtype=dtype, max_model_len=MAX_LEN, enforce_eager=eager, kv_cache_bytes=2 << 30
+            model,
+            device=device,
+            dtype=dtype,
+            max_model_len=MAX_LEN,
+            enforce_eager=eager,
+            kv_cache_bytes=cache_bytes,
+            gpu_memory_utilization=0.5,
+            tensor_parallel_size=ranks,
         )
-        self.name = f"{device} {dtype}{' eager' if eager else ''}"
-        self._executor = UniExecutor(config, lambda text: print(f"  {self.name}: {text}", flush=True))
+        self.name = f"{device} {dtype}{' eager' if eager else ''}{f' tensor parallel {ranks}' if ranks > 1 else ''}"
+        self._executor = make_executor(config, lambda text: print(f"  {self.name}: {text}", flush=True), print)
         self._info = self._executor.load()
         self._runs = 0
 
@@ -143,20 +156,61 @@ def compare(model: str, dtype: str, tokens: int) -> bool:
     wanted = reference.answer(prompts, tokens)
     reference.close()
     good = True
-    for kind in dict.fromkeys(("float32", dtype)):
-        for eager in (True, False):
-            engine = Engine(model, "cuda", kind, eager)
-            for way, budget in (("whole prompts", 2048), ("chunked prompts", 48)):
-                wrong, ties, largest = differences(engine.answer(prompts, tokens, budget), wanted, kind)
-                verdict = "DIFFERS" if wrong else "ok"
-                print(f"{verdict}: {engine.name}, {way}: largest difference of a logprob {largest:.5f}, {ties} ties", flush=True)
-                for line in wrong[:5]:
-                    print(f"    {line}")
-                good = good and not wrong
-            engine.close()
-            del engine
-            torch.cuda.empty_cache()
+    ways = [("cuda", kind, eager, 1) for kind in dict.fromkeys(("float32", dtype)) for eager in (True, False)]
+    if torch.cuda.device_count() > 1:
+        ways += [("cuda:1", dtype, False, 1), ("cuda", "float32", True, 2)]
+    else:
+        print("one GPU: no second one, and no tensor parallelism, has been checked")
+    for device, kind, eager, ranks in ways:
+        engine = Engine(model, device, kind, eager, ranks)
+        for way, budget in (("whole prompts", 2048), ("chunked prompts", 48)):
+            wrong, ties, largest = differences(engine.answer(prompts, tokens, budget), wanted, kind)
+            verdict = "DIFFERS" if wrong else "ok"
+            print(f"{verdict}: {engine.name}, {way}: largest difference of a logprob {largest:.5f}, {ties} ties", flush=True)
+            for line in wrong[:5]:
+                print(f"    {line}")
+            good = good and not wrong
+        engine.close()
+        del engine
+        torch.cuda.empty_cache()
     return good
+
+
+SAMPLED: tuple[SamplingParams, ...] = (
+    SamplingParams(temperature=0.0),
+    SamplingParams(),
+    SamplingParams(top_k=20),
+    SamplingParams(top_p=0.8),
+    SamplingParams(top_k=50, top_p=0.7, min_p=0.01),
+    SamplingParams(min_p=0.05, temperature=0.7),
+    SamplingParams(repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.5),
+    SamplingParams(logit_bias={3: 4.0, 5: -100.0}, allowed_token_ids=list(range(200))),
+    SamplingParams(bad_words_token_ids=[[7]], min_tokens=50, all_stop_token_ids=[1, 2], logprobs=3),
+)
+STEPS, FEW = 40, 0.01
+
+
+def sampled_alike(device: torch.device, vocab: int = 8192) -> tuple[int, int]:
+    """How many tokens the sampler chooses on `device` otherwise than on the CPU, for the same logits and seeds, and of how many.
+
+    A few may differ where a draw falls between two roundings of a sum.
+    """
+    names = [str(index) for index in range(len(SAMPLED))]
+    ends = [(where, [SequenceState(params, [3, 4], seed=9) for params in SAMPLED]) for where in ("cpu", device)]
+    different = 0
+    for step in range(STEPS):
+        logits = 3 * torch.randn(len(SAMPLED), vocab, generator=torch.Generator().manual_seed(step))
+        results = []
+        for where, states in ends:
+            result = StepResult()
+            sample(logits.to(where, copy=True), names, states, result)
+            results.append(result.tokens)
+        different += sum(results[0][name] != results[1][name] for name in names)
+        for one, other in zip(ends[0][1], ends[1][1], strict=True):
+            # What differed once must not differ again because of it.
+            other.output[-1] = one.output[-1]
+            other.counts = one.counts.copy()
+    return different, STEPS * len(SAMPLED)
 
 
 def main() -> int:
@@ -176,9 +230,12 @@ def main() -> int:
         if not Path(model).is_dir():
             print(f"{model} is not here: a random model takes its place")
             model = random_model(folder)
-        good = compare(model, args.dtype, args.tokens)
+        different, chosen = sampled_alike(torch.device("cuda"))
+        print(f"sampler: {different} of {chosen} tokens are others than on the CPU")
+        good = different <= FEW * chosen
+        good = compare(model, args.dtype, args.tokens) and good
         for eager in () if args.skip_speed else (True, False):
-            engine = Engine(model, "cuda", args.dtype, eager)
+            engine = Engine(model, "cuda", args.dtype, eager, cache_bytes=None)
             engine.speed(1, 8)
             for streams in map(int, args.streams.split(",")):
                 prompt, decode = engine.speed(streams, 64)

@@ -20,6 +20,8 @@ from engine.sampling.random import request_seed
 from engine.transport import DisconnectWatch, FrontendLink
 
 POLL_MS = 500
+AT_ONCE = 256
+"""Messages of one client that are taken before others, signals and the frontend's end get their turn."""
 PATIENCE = 2
 """Signals after which a step under way is not waited for."""
 
@@ -102,7 +104,7 @@ class InputThread(threading.Thread):
 
     def _drain(self, socket: zmq.Socket[bytes]) -> None:
         client = self._link.inputs.index(socket)
-        while True:
+        for _ in range(AT_ONCE):
             try:
                 frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:

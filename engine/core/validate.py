@@ -11,6 +11,8 @@ from engine.protocol import EngineCoreRequest, EventType, RequestFault, Sampling
 from engine.scheduler.request import Request
 
 MAX_LISTED_LOGPROBS = 128
+MAX_PROMPT_LOGPROBS = 1 << 25
+"""Logprobs of one prompt, 8 bytes each: they are collected and sent in one piece."""
 
 
 class InvalidRequestError(Exception):
@@ -51,6 +53,8 @@ def build_request(message: EngineCoreRequest | RequestFault, bounds: Bounds, *, 
         raise InvalidRequestError(f"the prompt has {len(prompt)} tokens, the limit is {bounds.max_model_len}")
     _check_ids("prompt", prompt, bounds.vocab_size)
     max_tokens = _check_params(params, bounds.vocab_size)
+    if params.prompt_logprobs is not None:
+        _check_prompt_logprobs(params.prompt_logprobs, len(prompt), bounds.vocab_size)
     prefix = None
     if bounds.prefix_block_size is not None:
         prefix = PrefixHashes(bounds.prefix_block_size, message.cache_salt)
@@ -111,6 +115,13 @@ def _check_params(params: SamplingParams, vocab: int) -> int:
     if params.repetition_detection is not None:
         _check_repetition(params.repetition_detection)
     return params.max_tokens
+
+
+def _check_prompt_logprobs(wanted: int, tokens: int, vocab: int) -> None:
+    each = 1 + (vocab if wanted < 0 else min(wanted, vocab))
+    if each * tokens > MAX_PROMPT_LOGPROBS:
+        values = f"{each * tokens} values, the limit is {MAX_PROMPT_LOGPROBS}"
+        raise InvalidRequestError(f"prompt_logprobs {wanted} of a prompt of {tokens} tokens are {values}")
 
 
 def _check_repetition(detection: Mapping[str, object]) -> None:

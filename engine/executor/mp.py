@@ -23,6 +23,8 @@ from engine.shm.writer import RingWriter
 
 ORDERS_BYTES = 4 << 20
 REPLIES_BYTES = 1 << 20
+LARGEST_REPLY = 1 << 36
+"""Many requests may bring the logprobs of their prompts in one step (`engine.core.validate.MAX_PROMPT_LOGPROBS` each)."""
 CLOSE_S = 5.0
 """Workers that have not left by then are killed."""
 FAILURE_S = 2.0
@@ -71,7 +73,7 @@ class MpExecutor:
         self._module = module
         self._codec = Codec()
         self._orders = RingWriter(create(len(layout.workers), ORDERS_BYTES))
-        self._replies = RingReader(create(1, REPLIES_BYTES), 0)
+        self._replies = RingReader(create(1, REPLIES_BYTES), 0, max_message=LARGEST_REPLY)
         self._workers: list[WorkerProcess] = []
         self._monitor: WorkerMonitor | None = None
         self._failure: Failure | None = None

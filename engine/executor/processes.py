@@ -66,7 +66,7 @@ def layout(config: EngineConfig) -> Layout:
 
 
 def device_name(config: EngineConfig, rank: int, cuda_devices: int) -> str:
-    """Device of one rank where there are so many CUDA devices; ModelError if there are too few.
+    """Device of one rank where there are so many CUDA devices; ModelError if there are too few, or for no device's name.
 
     auto: CUDA if there is any, engine K has those from K times tensor_parallel_size on. cuda:N: from N on.
     """
@@ -79,8 +79,10 @@ def device_name(config: EngineConfig, rank: int, cuda_devices: int) -> str:
         first = config.index * ranks
     elif name.startswith("cuda:") and name[5:].isdecimal():
         first = int(name[5:])
-    else:
+    elif name == "cpu":
         return name
+    else:
+        raise ModelError(f"--device {name}: there are auto, cpu, cuda and cuda:N")
     if first + ranks > cuda_devices:
         wanted = f"device {first}" if ranks == 1 else f"devices {first} to {first + ranks - 1}"
         raise ModelError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 NULL_BLOCK = 0
-"""Never handed out and always zero: padding of block tables points to it."""
+"""Never handed out, and nobody relies on what is in it: padding of block tables points to it, spare rows of recorded steps."""
 
 
 class BlockPool:

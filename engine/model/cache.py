@@ -17,7 +17,7 @@ class LayerShape(NamedTuple):
 
 
 class PagedCache:
-    """Keys and values of each layer: [blocks, block_size, heads, dim]. Block 0 is the null block and stays zero."""
+    """Keys and values of each layer: [blocks, block_size, heads, dim]. Block 0 is the null block."""
 
     def __init__(
         self, shapes: list[LayerShape], num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from engine.config import EngineConfig
 from engine.executor.messages import Answer, Call, Codec, Loaded, Reply, Result, Start, Step
-from engine.executor.mp import ERROR, MODEL_ERROR
+from engine.executor.mp import ERROR, LARGEST_REPLY, MODEL_ERROR
 from engine.executor.plan import StepPlan, StepResult, WorkerInfo
 from engine.executor.processes import OUTPUT_RANK, Place, worker_title
 from engine.lifecycle import be_killed_with, set_title
@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None, build: Build = build_worker) -> int:
 def _serve(args: argparse.Namespace, build: Build, say: Callable[[str], None]) -> int:
     codec = Codec()
     orders = RingReader(args.orders, args.rank, Peer(args.parent, "the engine core"))
-    replies = RingWriter(args.replies) if args.rank == OUTPUT_RANK else None
+    replies = RingWriter(args.replies, LARGEST_REPLY) if args.rank == OUTPUT_RANK else None
     start = codec.decode_order(orders.receive())
     assert isinstance(start, Start), start
     ranks = start.config.tensor_parallel_size

@@ -60,7 +60,11 @@ class Worker:
         """Load the model and reserve the KV cache; ModelError says what is wrong."""
         config = self._config
         rank, ranks = (0, 1) if self._place is None else (self._place.rank, self._place.ranks)
-        device = torch.device(device_name(config, rank, torch.cuda.device_count() if torch.cuda.is_available() else 0))
+        devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        self._device = device = torch.device(device_name(config, rank, devices))
+        if device.type == "cuda":
+            # Streams, graphs and Triton's launches are the thread's current device's, not that of the tensors they work on.
+            torch.cuda.set_device(device)
         transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         if device.type == "cpu":
@@ -83,6 +87,8 @@ class Worker:
         num_blocks: int = config.num_blocks or self._budget(loaded, device, ranks, batched) // block_bytes
         if self._group is not None:
             num_blocks = self._group.least(num_blocks)
+        if num_blocks < 1:
+            raise ModelError(f"--kv-cache-memory: there is no room for one KV block of {block_bytes} bytes")
         needed = -(-max_len // config.block_size)
         if num_blocks < needed:
             if config.max_model_len is not None:
@@ -100,7 +106,6 @@ class Worker:
         )
         self._cache = self._make_cache()
         self._say(f"KV cache: {num_blocks} blocks of {config.block_size} tokens, {num_blocks * block_bytes / GIB:.2f} GiB")
-        self._device = device
         self._table_width = -(-max_len // config.block_size)
         self._assemble()
         return WorkerInfo(
@@ -164,9 +169,9 @@ class Worker:
 
     def _record(self, runner: ModelRunner, loaded: loader.Loaded) -> None:
         """Record decode steps on a GPU, where that is possible."""
-        if self._device.type != "cuda" or self._config.enforce_eager or loaded.attention.kernel is None or self._splitter:
+        sizes = self._recorded_sizes(loaded)
+        if not sizes:
             return
-        sizes = graph_sizes(self._config.max_num_seqs)
         began = time.monotonic()
         try:
             runner.record(sizes, self._table_width, CudaRecorder())
@@ -174,6 +179,12 @@ class Worker:
             self._say(f"decode steps cannot be recorded, slower: {error}")
             return
         self._say(f"decode steps of up to {sizes[-1]} sequences recorded in {time.monotonic() - began:.1f} s")
+
+    def _recorded_sizes(self, loaded: loader.Loaded) -> list[int]:
+        """For how many sequences decode steps are to be recorded. For none of a split model's: its sums go over other GPUs."""
+        if self._device.type != "cuda" or self._config.enforce_eager or loaded.attention.kernel is None or self._splitter:
+            return []
+        return graph_sizes(self._config.max_num_seqs)
 
     def _read_weights(self, dtype: torch.dtype, device: torch.device, kernels: Kernels | None) -> loader.Loaded:
         """The model, or this rank's part of it."""
@@ -214,14 +225,23 @@ class Worker:
             return self._config.kv_cache_bytes // ranks
         if device.type == "cpu":
             return min(CPU_CACHE_BYTES, available_memory() // 4) // ranks
-        torch.cuda.reset_peak_memory_stats(device)
-        largest_step(loaded.model, device, batched, min(batched, self._config.max_num_seqs))
-        torch.cuda.synchronize(device)
-        peak = torch.cuda.max_memory_allocated(device)
+        weights = torch.cuda.memory_allocated(device)
+        peak = _peak(loaded, device, batched, min(batched, self._config.max_num_seqs))
+        if sizes := self._recorded_sizes(loaded):
+            # Recorded steps keep their memory beside that of other steps, all of them what the largest one needs.
+            peak += _peak(loaded, device, sizes[-1], sizes[-1]) - weights
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(device)
         usage = Usage(total, free, torch.cuda.memory_reserved(device), peak)
         return cache_budget(usage, self._config.gpu_memory_utilization)
+
+
+def _peak(loaded: loader.Loaded, device: torch.device, tokens: int, samples: int) -> int:
+    """Bytes in use on a GPU at most, weights included, while it computes so many tokens and logits of `samples` of them."""
+    torch.cuda.reset_peak_memory_stats(device)
+    largest_step(loaded.model, device, tokens, samples)
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device)
 
 
 def available_memory() -> int:

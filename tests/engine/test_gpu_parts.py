@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.gpu_check import Engine, differences, random_model
+from bench.gpu_check import SAMPLED, STEPS, Engine, differences, random_model, sampled_alike
+from engine.config import EngineConfig
+from engine.executor.plan import StepResult
 from engine.kv_cache.manager import KvCacheManager
 from engine.model.cache import PagedCache
 from engine.model.errors import ModelError
@@ -18,10 +22,14 @@ from engine.model.memory import GIB, Usage, cache_budget
 from engine.model.pieces import PieceTensors
 from engine.model.runner import ModelRunner, largest_step
 from engine.protocol import SamplingParams
+from engine.sampling.sampler import sample
+from engine.sampling.state import SequenceState
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Limits, Scheduler
+from engine.worker.worker import Worker
 from tests.engine.offline import make_prompts
 from tests.engine.test_kernels import attention
+from tests.engine.test_parity import KINDS
 from tests.engine.tiny import reference
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -110,6 +118,87 @@ def test_the_largest_step_computes_what_it_says(tiny_model: TinyModel) -> None:
     assert seen == [torch.Size([1, 7, 48])]
 
 
+class NoWaiting(TorchDispatchMode):
+    """Refuses what makes the host wait for a GPU, or copies to it from memory that is not pinned: neither can be recorded."""
+
+    REFUSED = ("_local_scalar_dense", "item", "nonzero", "masked_select", "equal", "lift_fresh", "unique", "bincount")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.name().partition("::")[2].partition(".")[0]
+        assert not name.startswith(self.REFUSED), f"{name} while a step is recorded"
+        return func(*args, **(kwargs or {}))
+
+
+class Careful(Standin):
+    def record(self, work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        with NoWaiting():
+            return super().record(work)
+
+
+def no_attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, *_more: object) -> torch.Tensor:
+    return query.new_zeros(query.shape[1], query.shape[0], values.shape[3])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_that_is_recorded_waits_for_the_host(tiny_model: TinyModel, kind: str) -> None:
+    loaded = load(str(tiny_model(kind)), torch.bfloat16, CPU)
+    loaded.attention.cache = PagedCache(loaded.shapes, BLOCKS, BLOCK, torch.bfloat16, CPU)
+    loaded.attention.kernel = no_attention
+    recorder = Careful()
+    ModelRunner(loaded.model, loaded.attention, CPU).record([1, 2], 32, recorder)
+    assert recorder.recorded == 2
+
+
+def test_waiting_for_the_host_is_noticed() -> None:
+    for work in (lambda: torch.ones(1).item(), lambda: torch.ones(1).nonzero(), lambda: torch.tensor([1.0]) + 1):
+        with NoWaiting(), pytest.raises(AssertionError, match="while a step is recorded"):
+            work()
+
+
+def test_a_worker_computes_on_the_device_of_its_thread(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine of rank 1 has the second GPU: streams and launches would go to the first one otherwise."""
+
+    class Chosen(Exception):
+        pass
+
+    def choose(device: torch.device) -> None:
+        raise Chosen(device)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", choose)
+    worker = Worker(EngineConfig(str(tiny_model("llama")), index=1), lambda _text: None)
+    with pytest.raises(Chosen, match="cuda:1"):
+        worker.load()
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_recorded_steps_have_memory_of_their_own(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, eager: bool) -> None:
+    loaded = load(str(tiny_model("llama")), torch.float32, CPU)
+    loaded.attention.kernel = plain_attention
+    steps: list[tuple[int, int]] = []
+    # Weights take 3 GiB; 7 are in use with the largest step, 4 with the largest recorded one.
+    used = {(20, 6): 7 * GIB, (6, 6): 4 * GIB}
+    monkeypatch.setattr("engine.worker.worker.largest_step", lambda _model, _device, *step: steps.append(step))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _device: used[steps[-1]])
+    for name, value in (
+        ("memory_allocated", 3 * GIB),
+        ("memory_reserved", 3 * GIB),
+        ("mem_get_info", (13 * GIB, 16 * GIB)),
+        ("empty_cache", None),
+        ("reset_peak_memory_stats", None),
+        ("synchronize", None),
+    ):
+        monkeypatch.setattr(torch.cuda, name, lambda *_device, value=value: value)
+    worker = Worker(EngineConfig("m", max_num_seqs=6, enforce_eager=eager), lambda _text: None)
+    worker._device = torch.device("cuda:0")
+    budget = worker._budget(loaded, worker._device, 1, 20)
+    assert budget == int(16 * GIB * 0.9) - 7 * GIB - (0 if eager else GIB)
+    assert steps == ([(20, 6)] if eager else [(20, 6), (6, 6)])
+
+
 def test_memory_for_the_cache() -> None:
     # Of 80 GiB torch holds 20 and had 30 in use at most; 2 are someone else's.
     usage = Usage(80 * GIB, 58 * GIB, 20 * GIB, 30 * GIB)
@@ -143,3 +232,28 @@ def test_the_check_for_gpus_compares_engines(tmp_path: Path) -> None:
     wrong, _, largest = differences(answers[1], answers[0], "bfloat16")
     assert wrong == []
     assert largest > 0
+
+
+def test_the_check_for_gpus_compares_samplers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sampled_alike(CPU, vocab=512) == (0, STEPS * len(SAMPLED))
+
+    def one_off(logits: torch.Tensor, ids: list[str], states: list[SequenceState], result: StepResult) -> None:
+        sample(logits, ids, states, result)
+        calls.append(1)
+        if not len(calls) % 2:
+            result.tokens["1"] = (result.tokens["1"] + 1) % 512
+
+    calls: list[int] = []
+    monkeypatch.setattr("bench.gpu_check.sample", one_off)
+    assert sampled_alike(CPU, vocab=512) == (STEPS, STEPS * len(SAMPLED))
+
+
+def test_the_check_for_gpus_starts_several_ranks(tmp_path: Path) -> None:
+    folder = random_model(str(tmp_path))
+    one, two = Engine(folder, "cpu", "float32"), Engine(folder, "cpu", "float32", ranks=2)
+    prompts = [[5, 6, 7], list(range(20))]
+    try:
+        assert differences(two.answer(prompts, 4), one.answer(prompts, 4), "float32")[0] == []
+    finally:
+        one.close()
+        two.close()

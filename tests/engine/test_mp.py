@@ -365,3 +365,9 @@ def test_devices_of_ranks(device: str, engine: int, ranks: int, rank: int, count
             ModelError, match=f"--tensor-parallel-size {ranks}: engine {engine} would use CUDA device.*there are {count}"
         ):
             device_name(config, rank, count)
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:-1", "cpu:0", ""])
+def test_what_is_no_device_is_refused(name: str) -> None:
+    with pytest.raises(ModelError, match=f"--device {name}: there are auto, cpu, cuda and cuda:N"):
+        device_name(EngineConfig("m", device=name), 0, 4)

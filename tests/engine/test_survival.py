@@ -183,3 +183,18 @@ def test_a_request_without_fields_is_refused_by_its_id(size: int) -> None:
     message = Codec().decode_add(msgspec.msgpack.encode(["r"][:size]))
     assert isinstance(message, RequestFault)
     assert message.request_id == (None if size == 0 else "r")
+
+
+def test_logprobs_of_a_prompt_that_are_too_many_for_a_message_are_refused() -> None:
+    bounds = Bounds(1000, 1_000_000)
+
+    def build(tokens: int, wanted: int) -> None:
+        message = Codec().decode_add(frame("a", [1] * tokens, {**GOOD, "prompt_logprobs": wanted}, {}))
+        build_request(message, bounds, client=0, seed=0, now=0.0)
+
+    build(33, -1)
+    build(1000, 20)
+    with pytest.raises(InvalidRequestError, match=r"prompt_logprobs -1 of a prompt of 34 tokens are 34000034 values"):
+        build(34, -1)
+    with pytest.raises(InvalidRequestError, match="prompt_logprobs 2000000 of a prompt of 34 tokens"):
+        build(34, 2_000_000)
