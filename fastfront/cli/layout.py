@@ -14,6 +14,8 @@ _ELSEWHERE = ("--engine-args", "--engine-python", "--engine-restarts", "--tensor
 def conflict(args: Namespace, groups: dict[str, list[str]], given: Collection[str]) -> str | None:
     """What is wrong, or None. `groups` are the flags by the group they are declared in, `given` those on the command line."""
     total, local = args.data_parallel_size, local_engines(args)
+    if "--step-ms" in given and args.engine != "mock":
+        return f"--step-ms goes with --engine mock, not {args.engine}"
     if args.headless:
         return _headless(args, groups, given, local)
     if args.data_parallel_start_rank:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.setup.conftest import FakePython
 from tools.checks import parts
-from tools.setup import bytecode, debian, frontend_env, machine, model, npm_client, npm_tokenizers, tokenizers_wheel, uv
+from tools.setup import bytecode, debian, frontend_env, machine, model, npm_client, npm_tokenizers, steps, tokenizers_wheel, uv
 from tools.setup.paths import find_paths
 from tools.setup.plan import Context
 from tools.setup.run import StepFailed
@@ -219,3 +220,24 @@ def test_a_package_is_unpacked_and_nothing_beside_it(tmp_path: Path) -> None:
     written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     assert written == ["folder/package/a/b.mjs", "p.tgz"]
     assert (folder / "package/a/b.mjs").read_bytes() == b"x"
+
+
+def test_rust_is_asked_for_only_where_the_wheel_has_to_be_compiled(
+    context: Context, fake_python: FakePython, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new clone beside a full cache: its interpreter has not been chosen yet, the wheel is there."""
+    asked = fake_python("python3.13t")
+    context.environ["FASTFRONT_PYTHON"] = str(asked)
+    context.paths.requirements.mkdir(parents=True)
+    (context.paths.requirements / "frontend.txt").write_text("tokenizers==0.23.1\n")
+    monkeypatch.setattr("tools.setup.steps.ensure_room", lambda folder: None)
+    monkeypatch.setattr("tools.setup.machine.output_of", lambda argv: None)
+    monkeypatch.setattr("tools.setup.machine.can_install", lambda: False)
+    with pytest.raises(StepFailed, match="cargo is not installed"):
+        steps._check_machine(context)
+    context.paths.wheels.mkdir(parents=True)
+    (context.paths.wheels / "tokenizers-0.23.1-cp313-cp313t-linux_x86_64.whl").touch()
+    steps._check_machine(context)
+    (context.paths.requirements / "frontend.txt").write_text("tokenizers==0.24.0\n")
+    with pytest.raises(StepFailed, match="cargo is not installed"):
+        steps._check_machine(context)

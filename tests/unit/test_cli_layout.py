@@ -35,6 +35,8 @@ def config(*words: str) -> ServeConfig:
         ("-dpl 0 --engine-args=--x", "--engine-args"),
         ("-dpl 0 -- --x", "--:"),
         ("--engine mock --tensor-parallel-size 2", "--tensor-parallel-size"),
+        ("--step-ms 5", "--step-ms goes with --engine mock, not native"),
+        ("--headless --step-ms 5 --data-parallel-address 10.0.0.1 --data-parallel-rpc-port 5", "--step-ms goes with"),
         ("--data-parallel-rank 1", "--data-parallel-start-rank"),
     ],
 )

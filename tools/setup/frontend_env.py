@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.setup.interpreter import interpreter
+from tools.setup.machine import ensure_compiler
 from tools.setup.plan import Context
 from tools.setup.run import Command
 from tools.setup.stamps import digest, is_current, record
@@ -63,6 +64,7 @@ def make_project(context: Context) -> None:
     advice = "See the compiler's message in the log."
     extensions = _extension_stamp(context)
     project = _project_stamp(context)
+    ensure_compiler(context)
     python = str(context.paths.venv / "bin" / "python")
     build = [python, "setup.py", "build_ext", "--inplace", f"--parallel={os.cpu_count() or 1}"]
     context.run(Command(build, advice, cwd=context.paths.root, describe=_module))

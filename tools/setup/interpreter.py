@@ -129,9 +129,14 @@ def interpreter(context: Context) -> Path:
     return Path(json.loads(_record_path(context).read_text(encoding="utf-8"))["path"])
 
 
+def at_hand(context: Context) -> Found | None:
+    """The interpreter that would be chosen without getting one: installed, or built before."""
+    return choose_installed(context.environ) or _built(context)
+
+
 def make_interpreter(context: Context) -> None:
     """Find, download or build the interpreter, in this order, and put the choice on record."""
-    found = choose_installed(context.environ) or _built(context) or _from_uv(context) or _build(context)
+    found = at_hand(context) or _from_uv(context) or _build(context)
     context.console.note(f"using {found.path} ({'.'.join(map(str, found.version))}, free-threaded)")
     record = _record_path(context)
     record.parent.mkdir(exist_ok=True)

