@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-NULL_BLOCK = 0
-"""Never handed out, and nobody relies on what is in it: padding of block tables points to it, spare rows of recorded steps."""
-
 
 class BlockPool:
     """Blocks 1..count, each free or held by one or more holders. Owned by the scheduler's thread.
+
+    Block 0, the null block, is never handed out, and nobody relies on what is in it: padding of block tables points to it,
+    and spare rows of recorded steps do.
 
     A block whose content has a name keeps it when it becomes free, and can be shared again, until it is handed out for
     something new: blocks without a name go first, then those that have been free for the longest time.

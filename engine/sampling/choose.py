@@ -37,8 +37,7 @@ def choose(logits: torch.Tensor, states: list[SequenceState]) -> torch.Tensor:
     if plain:
         tokens[plain] = _draw(_probabilities(logits[plain], _take(states, plain)), draws[plain])
     if few:
-        kept, counts = max(top_k[row] for row in few), [top_k[row] for row in few]
-        tokens[few] = _draw_candidates(logits[few], _take(states, few), draws[few], kept, counts)
+        tokens[few] = _draw_candidates(logits[few], _take(states, few), draws[few], [top_k[row] for row in few])
     if nucleus:
         probabilities = _probabilities(logits[nucleus], _take(states, nucleus))
         tokens[nucleus] = _draw(_cut_to_nucleus(probabilities, _take(states, nucleus)), draws[nucleus])
@@ -97,25 +96,18 @@ def _draw(probabilities: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
 
 
 def _draw_candidates(
-    logits: torch.Tensor,
-    states: list[SequenceState],
-    draws: torch.Tensor,
-    width: int,
-    top_k: list[int] | None,
+    logits: torch.Tensor, states: list[SequenceState], draws: torch.Tensor, top_k: list[int]
 ) -> torch.Tensor:
-    """Draw among each row's `width` likeliest tokens: min_p first, then top_k, then top_p of what is left."""
+    """Draw among each row's `top_k` likeliest tokens: min_p first, then top_k, then top_p of what is left."""
     if any(state.params.min_p > 0 for state in states):
         limits = np.array([max(state.params.min_p, 1e-30) for state in states], dtype=np.float32)
         least = logits.amax(dim=-1) + torch.from_numpy(np.log(limits)).to(logits.device)
         logits = torch.where(logits < least[:, None], float("-inf"), logits)
+    width = max(top_k)
     values, ids = logits.topk(width, dim=-1)
-    if top_k is not None:
-        place = torch.arange(width, device=logits.device)
-        values = values.masked_fill(place >= torch.tensor(top_k, device=logits.device)[:, None], float("-inf"))
-        probabilities = torch.softmax(values, dim=-1)
-    else:
-        # Normalised over the whole vocabulary, not over the candidates: top_p is a share of everything.
-        probabilities = torch.exp(values - torch.logsumexp(logits, dim=-1, keepdim=True))
+    place = torch.arange(width, device=logits.device)
+    values = values.masked_fill(place >= torch.tensor(top_k, device=logits.device)[:, None], float("-inf"))
+    probabilities = torch.softmax(values, dim=-1)
     if any(state.params.top_p < 1 for state in states):
         share = torch.tensor([state.params.top_p for state in states], dtype=torch.float32, device=logits.device)
         before = probabilities.cumsum(dim=-1) - probabilities

@@ -104,7 +104,13 @@ class Worker:
             if used is None
             else BlockedCache(shapes, num_blocks, config.block_size, dtype, used)
         )
-        self._cache = self._make_cache()
+        try:
+            self._cache = self._make_cache()
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            size = f"{num_blocks} blocks of {config.block_size} tokens, {num_blocks * block_bytes / GIB:.2f} GiB"
+            raise ModelError(
+                f"no memory for a KV cache of {size} (--gpu-memory-utilization, --kv-cache-memory): {error}"
+            ) from error
         self._say(f"KV cache: {num_blocks} blocks of {config.block_size} tokens, {num_blocks * block_bytes / GIB:.2f} GiB")
         self._table_width = -(-max_len // config.block_size)
         self._assemble()

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.executor.plan import StepResult
+from engine.executor.plan import StepResult, TokenMasks
 from engine.protocol import SamplingParams
 from engine.sampling.sampler import sample
 from engine.sampling.state import SequenceState
+from engine.structured.matcher import allow
 
 Floats = npt.NDArray[np.float64]
 DRAWS = 4_000
@@ -33,6 +34,8 @@ class Case:
     output: list[int] = field(default_factory=list)
     prompt: list[int] = field(default_factory=lambda: [1])
     keep: list[int] | None = None
+    mask: list[int] | None = None
+    """What a grammar allows."""
 
     @property
     def shares(self) -> Floats:
@@ -56,6 +59,17 @@ def without(*tokens: int) -> list[float]:
 def repeated(tokens: set[int], penalty: float, base: list[float] = LOGITS) -> list[float]:
     """Logits with the repetition penalty on `tokens`."""
     return [(logit / penalty if logit > 0 else logit * penalty) if token in tokens else logit for token, logit in enumerate(base)]
+
+
+def masks_of(names: list[str], cases: list[Case]) -> TokenMasks | None:
+    """Masks of those requests that have one."""
+    masked = [(name, case.mask) for name, case in zip(names, cases, strict=True) if case.mask is not None]
+    if not masked:
+        return None
+    words = np.zeros((len(masked), 1), dtype=np.int32)
+    for row, (_, tokens) in enumerate(masked):
+        allow(words, row, tokens)
+    return TokenMasks([name for name, _ in masked], words)
 
 
 ORDER = sorted(range(VOCAB), key=lambda token: -LOGITS[token])
@@ -92,6 +106,13 @@ CASES = {
     "allowed, bad words and top_p": Case(
         {"allowed_token_ids": [0, 2, 6, 9], "bad_words_token_ids": [[0]], "top_p": 0.9}, LOGITS, keep=[2, 9]
     ),
+    "grammar": Case({}, LOGITS, keep=[3, 5, 8, 11], mask=[3, 5, 8, 11]),
+    "grammar, bias, temperature and top_k": Case(
+        {"logit_bias": {0: 50.0, 5: 1.5}, "temperature": 0.7, "top_k": 3},
+        [x / 0.7 for x in changed({5: 1.5})],
+        keep=[8, 5, 11],
+        mask=[3, 5, 8, 11],
+    ),
 }
 
 
@@ -107,7 +128,7 @@ def draw(case: Case) -> npt.NDArray[np.int64]:
             states.append(state)
         result = StepResult()
         names = [str(seed) for seed in range(first, first + BATCH)]
-        sample(torch.tensor(LOGITS).repeat(BATCH, 1), names, states, result)
+        sample(torch.tensor(LOGITS).repeat(BATCH, 1), names, states, result, masks_of(names, [case] * BATCH))
         tokens += [result.tokens[name] for name in names]
     return np.array(tokens)
 
@@ -154,7 +175,7 @@ def test_a_seeded_request_gets_the_same_token_in_any_company(name: str) -> None:
     torch.manual_seed(5)
     for seed in range(20):
         alone, together = StepResult(), StepResult()
-        sample(torch.tensor([LOGITS]), ["x"], [state_of(case, seed)], alone)
+        sample(torch.tensor([LOGITS]), ["x"], [state_of(case, seed)], alone, masks_of(["x"], [case]))
         others = list(CASES.values())
         logits = torch.randn(len(others) + 1, VOCAB)
         logits[7] = torch.tensor(LOGITS)
@@ -162,5 +183,5 @@ def test_a_seeded_request_gets_the_same_token_in_any_company(name: str) -> None:
         states.insert(7, state_of(case, seed))
         names = [str(place) for place in range(len(states))]
         names[7] = "x"
-        sample(logits, names, states, together)
+        sample(logits, names, states, together, masks_of(names, [*others[:7], case, *others[7:]]))
         assert together.tokens["x"] == alone.tokens["x"]

@@ -56,6 +56,8 @@ def test_lengths_that_cannot_be_served_are_refused(tiny_model: TinyModel) -> Non
         load(tiny_model("llama"), max_model_len=512, num_blocks=31)
     with pytest.raises(ModelError, match="--kv-cache-memory: there is no room for one KV block of 6144 bytes"):
         load(tiny_model("llama"), kv_cache_bytes=6143)
+    with pytest.raises(ModelError, match=r"no memory for a KV cache of .* GiB \(--gpu-memory-utilization, --kv-cache-memory\)"):
+        load(tiny_model("llama"), kv_cache_bytes=1 << 60)
 
 
 def test_a_model_without_the_attention_interface_is_refused(tmp_path: Path) -> None:
