@@ -8,6 +8,7 @@ from fastfront._speedups.buffers cimport Buf
 from fastfront._speedups.detokenizer cimport Detok
 from fastfront._speedups.http_connection cimport Conn
 from fastfront._speedups.logprobs cimport CompletionLogprobs, Context
+from fastfront._speedups.passage cimport PassageC
 from fastfront._speedups.stop_matcher cimport StopSet, StopState
 from fastfront._speedups.vocabulary cimport Vocabulary
 
@@ -44,6 +45,7 @@ cdef struct Choice:
     uint32_t longest            # and the most tokens one of them had
     Detok detok
     StopState stop
+    PassageC *passage           # how its text goes past the sink; NULL: it does not. Alive in the Call's `passages`
     size_t soft                 # bytes at the end of text that are kept back: their token ends inside a character, or broken
     Buf text                    # streaming: text not sent yet (held back); else: the whole text
     Buf ids                     # return_token_ids: JSON digits of ids not sent yet ("1,2"); else the whole answer's
@@ -104,6 +106,7 @@ cdef class Call:
     cdef object transport               # made by the lane at the first event; dropping it ends the response
     cdef object send                    # transport.send_bytes, if that is granian's
     cdef readonly object sink           # fastfront.streams.sink.Sink, or None
+    cdef list passages                  # of fastfront._speedups.passage.Passage or None, by choice; None without a sink
     cdef readonly list headers          # further response headers, or None
     cdef public object on_end           # called once by the lane, with the Call, when it is over (any way)
     cdef public object again            # makes the call anew for other engines (fastfront.streams.dispatcher); None: cannot

@@ -183,6 +183,7 @@ cdef class Call:
         c.n_choices = <uint32_t>len(prompts) * n
         c.remaining = c.n_choices
         c.n = n
+        self.passages = [None] * c.n_choices if c.has_sink else None
         c.choices = <Choice *>calloc(c.n_choices, sizeof(Choice))
         if c.choices == NULL:
             raise MemoryError

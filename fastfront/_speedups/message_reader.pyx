@@ -18,6 +18,7 @@ from fastfront._speedups.output cimport (
     ERROR_ENGINE_DEAD, ERROR_INTERNAL, FINISH_ERROR, FINISH_NONE, FINISH_STOP, REASON_STRING, Output, Progress,
     output_progress, output_read,
 )
+from fastfront._speedups.passage cimport Passing, passage_put, passage_takes
 from fastfront._speedups.prefetch cimport CACHE_LINE, prefetch
 from fastfront._speedups.scheduler_stats cimport SchedulerStats, scheduler_stats_read
 from fastfront._speedups.sse cimport json_body, sse_delta, sse_end, sse_role
@@ -239,13 +240,38 @@ cdef class MessageReader(StreamTable):
         r |= sse_end(&self.out, c)
         return r | self.event(c, EVENT_LAST, at)
 
+    cdef int pass_on(self, CallC *c, Choice *ch, size_t n) noexcept nogil:
+        """Passes n bytes of text and what goes with them, if they may pass. 1: passed, 0: they are for the sink, -1: memory."""
+        cdef size_t at = self.out.len
+        cdef Passing piece
+        piece.text = ch.text.data
+        piece.n = n
+        piece.ids = &ch.ids
+        piece.logprobs = &ch.logprobs
+        piece.prompt_tokens = ch.prompt_tokens
+        piece.completion_tokens = ch.completion_tokens
+        if ch.finished or not passage_takes(ch.passage, &piece):
+            return 0
+        if passage_put(&self.out, ch.passage, &piece) < 0:
+            return -1
+        c.sent_at = self.now
+        return -1 if self.out.len > at and self.event(c, EVENT_SEND, at) < 0 else 1
+
     cdef int give_piece(self, CallC *c, Choice *ch) noexcept nogil:
         """Notes what is new of a choice for the call's sink."""
         cdef size_t at = self.out.len
         cdef size_t held = ch.soft + (0 if ch.finished or c.include_stop or c.stops == NULL else ch.stop.held)
         cdef size_t n = ch.text.len - held
         cdef Event *e
-        cdef int r = buf_put(&self.out, ch.text.data, n)
+        cdef int r
+        if not c.stream and not ch.finished:            # its sink gets it in one piece
+            return 0
+        if ch.passage != NULL:
+            r = self.pass_on(c, ch, n)
+            if r != 0:
+                return r if r < 0 else self.keep_held(ch, n, held)
+            ch.passage = NULL                           # until the sink says anew
+        r = buf_put(&self.out, ch.text.data, n)
         c.sent_at = self.now
         c.started = True
         c.ended = c.remaining == 0
@@ -264,6 +290,10 @@ cdef class MessageReader(StreamTable):
         e.piece.reason = ch.reason
         e.piece.stop_index = ch.stop_index
         e.piece.stop_token = ch.stop_token
+        return self.keep_held(ch, n, held)
+
+    cdef int keep_held(self, Choice *ch, size_t n, size_t held) noexcept nogil:
+        """What is new of a choice has been given out, but for the last `held` bytes of its text."""
         if held and n:
             memmove(ch.text.data, ch.text.data + n, held)
         ch.text.len = held

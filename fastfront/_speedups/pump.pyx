@@ -26,6 +26,7 @@ from fastfront._speedups.msgpack cimport Cursor, mp_int, mpw_array, mpw_str
 from fastfront._speedups.output cimport (
     ERROR_ENGINE_DEAD, ERROR_INTERNAL, FINISH_ABORT, FINISH_NONE, REASON_REPETITION, REASON_STRING, REASON_TOKEN,
 )
+from fastfront._speedups.passage cimport Passage
 from fastfront._speedups.prefetch cimport prefetch
 from fastfront._speedups.sse cimport put_metrics
 from fastfront._speedups.stream_table cimport put_hex8
@@ -547,6 +548,10 @@ cdef class Pump(MessageReader):
             self.gone.append(call)
             if not call.c.ended:
                 self.give_up(call)
+        elif call.c.stream and p.finish == FINISH_NONE and not call.c.ended:
+            passage = call.sink.passage(p.index)
+            call.passages[p.index] = passage
+            call.c.choices[p.index].passage = NULL if passage is None else &(<Passage?>passage).c
         return 0
 
     cdef int tell_measures(self, Call call) except -1:

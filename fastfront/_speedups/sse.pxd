@@ -1,5 +1,6 @@
 """The text of answers: SSE events and whole JSON bodies, in vLLM's shapes and key order. All append to `out`; -1: memory is out."""
 from libc.stddef cimport size_t
+from libc.stdint cimport uint64_t
 from fastfront._speedups.buffers cimport Buf
 from fastfront._speedups.call cimport CallC, Choice
 
@@ -12,5 +13,7 @@ cdef int sse_delta(Buf *out, const CallC *c, Choice *ch, const char *text, size_
 cdef int sse_end(Buf *out, const CallC *c) noexcept nogil
 # Times of a call with one choice by its engine's clock, as a JSON object; `nulls`: with null for what is not known.
 cdef int put_metrics(Buf *out, const Choice *ch, bint nulls) noexcept nogil
+# A usage object, without its closing brace.
+cdef int put_usage(Buf *out, uint64_t prompt, uint64_t completion) noexcept nogil
 # The whole answer of a call that does not stream.
 cdef int json_body(Buf *out, const CallC *c) noexcept nogil

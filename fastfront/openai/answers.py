@@ -9,6 +9,7 @@ from fastfront.openai.reasoning.prompt import Start
 from fastfront.openai.tools.choice import Plan
 from fastfront.openai.tools.deltas import Content, Delta, Message
 from fastfront.openai.tools.message import MessageParser
+from fastfront.openai.tools.stretch import Stretch
 
 CUT_SHORT = ("length", "abort")
 
@@ -27,6 +28,10 @@ class Answer:
         self._texts: list[str] = []
         self.called = False                        # whether it holds a tool call that the client gets to see
         self.finish: str | None = None             # as the client is told, once it is known
+
+    def stretch(self) -> Stretch | None:
+        """For streams: how the text goes on that comes next; None: `feed` must see it."""
+        return self._parser.stretch()
 
     def feed(self, text: str, finish: str | None) -> list[Delta]:
         """For streams: what the next text settles, and with `finish` what is left."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fastfront._speedups.passage import Field, Passage
 from fastfront.openai.answers import answer_of
 from fastfront.openai.events import compact, json_string
 from fastfront.openai.failures import engine_failure, failure_event
 from fastfront.openai.reading import Reading
 from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Message, Reasoning
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.streams.prepared import PreparedCall
 from fastfront.streams.sink import Headers
 
@@ -21,7 +23,7 @@ Object = dict[str, Any]
 class _Choice:
     """One choice: what its text means, and what goes with it."""
 
-    __slots__ = ("answer", "counter", "forced", "ids", "logprobs", "plain", "stop_reason")
+    __slots__ = ("answer", "counter", "forced", "ids", "logprobs", "passage", "passages", "plain", "stop_reason")
 
     def __init__(self, reading: Reading | None) -> None:
         self.answer = answer_of(reading)
@@ -31,6 +33,13 @@ class _Choice:
         self.ids: list[bytes] = []                 # of whole answers, as are these
         self.logprobs: list[bytes] = []
         self.stop_reason: int | str | None = None
+        self.passage: Passage | None = None        # the latest
+        self.passages: dict[Stretch, Passage] = {}
+
+    def settle(self) -> None:
+        """Takes in what has passed since the last piece."""
+        if self.counter is not None and self.passage is not None:
+            self.count(self.passage.take()[1])
 
     def count(self, token_ids: bytes) -> None:
         if self.counter is not None and token_ids:
@@ -70,7 +79,8 @@ class ChatSink:
         self._n = prepared.n
         self._shows_ids = shows_ids and not hides_details
         self._shows_logprobs = not hides_details
-        self._no_logprobs = b'{"content":[]}' if prepared.logprobs is not None and not hides_details else b"null"
+        self._gives_logprobs = prepared.logprobs is not None and not hides_details
+        self._no_logprobs = b'{"content":[]}' if self._gives_logprobs else b"null"
         self._include_usage = prepared.include_usage
         self._shows_prompt_details = prepared.prompt_details
         self._continuous = prepared.continuous_usage
@@ -97,6 +107,7 @@ class ChatSink:
     ) -> bytes:
         choice = self._choices[index]
         out = self._opening() if self._stream and not self._started else []
+        choice.settle()
         choice.count(token_ids)
         if not self._shows_logprobs:
             logprobs = b""
@@ -118,6 +129,22 @@ class ChatSink:
                 reason = None if finish is None else choice.answer.finish
                 out.append(self._chunk(index, delta, token_ids, logprobs, reason, stop_reason, completion_tokens))
         return b"".join(out)
+
+    def passage(self, index: int) -> Passage | None:
+        choice = self._choices[index]
+        stretch = choice.answer.stretch()
+        if stretch is None or (self._continuous and self._counted):
+            passage = None
+        elif stretch in choice.passages:
+            passage = choice.passages[stretch]
+        elif stretch.kind == "nothing" and (self._shows_ids or self._gives_logprobs):
+            passage = None                         # its tokens are shown without text
+        else:
+            layout = None if stretch.kind == "nothing" else self._layout(index, stretch)
+            passage = Passage(layout, stretch.triggers, keeps_ids=choice.counter is not None)
+            choice.passages[stretch] = passage
+        choice.passage = passage
+        return passage
 
     def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
         self._prompt_logprobs = logprobs
@@ -163,6 +190,24 @@ class ChatSink:
                     % (self._head, index, compact({"content": self._echo}), usage)
                 )
         return out
+
+    def _layout(self, index: int, stretch: Stretch) -> list[bytes | int]:
+        """Of a chunk with one piece of text."""
+        if stretch.kind == "arguments":
+            call = {"index": stretch.call, "function": {"arguments": ""}}
+            begin = compact({"content": None, "tool_calls": [call]}).removesuffix(b'"}}]}')
+            end = b'"}}]}'
+        else:
+            begin, end = b'{"%b":"' % stretch.kind.encode(), b'"}'
+        begin = b'%b{"index":%d,"delta":%b' % (self._head, index, begin)
+        layout: list[bytes | int] = [begin, Field.FIELD_TEXT, end + b',"logprobs":']
+        layout += [Field.FIELD_LOGPROBS if self._gives_logprobs else b"null", b',"finish_reason":null,"token_ids":']
+        layout += (b"[", Field.FIELD_IDS, b"]") if self._shows_ids else (b"null",)
+        if self._continuous:
+            layout += b"}]", b',"usage":', Field.FIELD_USAGE, b"}\n\n"
+        else:
+            layout.append(b"}]}\n\n")
+        return layout
 
     def _chunk(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from fastfront._speedups.passage import Passage
+
 Headers = list[tuple[str, str]]
 
 
@@ -25,8 +27,17 @@ class Sink(Protocol):
     ) -> bytes:
         """New text of choice `index`, whole characters, possibly "". Returns what to send now (streams only).
 
+        An answer that does not stream comes in one piece for each choice.
+
         `token_ids` are this piece's as JSON digits ("1,2"; "" unless return_token_ids), `logprobs` its chat entries as JSON
         without brackets. `finish` is set with the last piece of a choice; `completion_tokens` counts all of it so far.
+        """
+        ...
+
+    def passage(self, index: int) -> Passage | None:
+        """Asked after `add`, of streams: how the next text of the choice goes to the client without `add`. None: it does not.
+
+        It holds until the next `add` for the choice, which also takes what the passage kept.
         """
         ...
 

@@ -133,7 +133,11 @@ class Rig:
             prompts=[PreparedPrompt(ids, 100, fields.get("echo_text", "")) for ids in prompts],
             **{k: v for k, v in fields.items() if k != "echo_text"},
         )
-        engines = engines or [0] * (len(prompts) * prepared.n)
+        return self.start_call(client, prepared, engines)
+
+    def start_call(self, client: Any, prepared: PreparedCall, engines: list[int] | None = None) -> tuple[Call, list[str]]:
+        """The same with a call that is ready."""
+        engines = engines or [0] * (len(prepared.prompts) * prepared.n)
         call = Call(prepared, self.vocabulary, client, engines, 0, "fp", 1.5, self.ended.append)
         return call, [unpackb(add)[0] for _, add in self.pump.attach(call)]
 

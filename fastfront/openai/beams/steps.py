@@ -42,6 +42,9 @@ class StepSink:
         self._aborted |= finish == "abort"
         return b""
 
+    def passage(self, index: int) -> None:
+        """Steps do not stream."""
+
     def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
         """Nobody asks for them."""
 

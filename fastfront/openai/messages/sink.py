@@ -6,14 +6,21 @@ import json
 import secrets
 from typing import Any
 
+from fastfront._speedups.passage import Passage
 from fastfront.openai.answers import Answer
-from fastfront.openai.events import compact, json_string, named_event
+from fastfront.openai.events import compact, json_string, named_event, text_layout
 from fastfront.openai.failures import engine_failure
 from fastfront.openai.messages.errors import error_object
 from fastfront.openai.tools.deltas import CallArguments, CallStart, Delta, Reasoning
+from fastfront.openai.tools.stretch import Kind, Stretch
 from fastfront.streams.sink import Headers
 
 JSON_HEADERS: Headers = [("content-type", "application/json")]
+_DELTAS: dict[Kind, tuple[str, bytes]] = {         # block, and how its deltas begin
+    "content": ("text", b'"text_delta","text":'),
+    "reasoning": ("thinking", b'"thinking_delta","thinking":'),
+    "arguments": ("tool_use", b'"input_json_delta","partial_json":'),
+}
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
@@ -29,6 +36,7 @@ class MessageSink:
         self._started = False
         self._block = ""                           # type of the open block
         self._index = -1                           # of the latest block
+        self._passages: dict[tuple[Stretch, int], Passage] = {}
         self._stop_sequence: str | None = None
         self._cached: tuple[int, int] | None = None    # prompt tokens read from the cache, and written to it
 
@@ -51,6 +59,21 @@ class MessageSink:
         for delta in self._answer.feed(text, finish):
             out += self._events(delta)
         return b"".join(out)
+
+    def passage(self, index: int) -> Passage | None:
+        stretch = self._answer.stretch()
+        if stretch is None:
+            return None
+        layout = None
+        if stretch.kind != "nothing":
+            block, delta = _DELTAS[stretch.kind]
+            if block != self._block:
+                return None
+            layout = text_layout(self._delta(delta + json_string("\0")))
+        key = stretch, self._index
+        if key not in self._passages:
+            self._passages[key] = Passage(layout, stretch.triggers)
+        return self._passages[key]
 
     def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
         """Nobody asks for them."""
@@ -116,12 +139,12 @@ class MessageSink:
             return self._open({"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}})
         text = json_string(delta.text)
         if isinstance(delta, CallArguments):
-            return [self._delta(b'"input_json_delta","partial_json":%b' % text)]
+            return [self._delta(_DELTAS["arguments"][1] + text)]
         if isinstance(delta, Reasoning):
             begin = [] if self._block == "thinking" else self._open({"type": "thinking", "thinking": ""})
-            return [*begin, self._delta(b'"thinking_delta","thinking":%b' % text)]
+            return [*begin, self._delta(_DELTAS["reasoning"][1] + text)]
         begin = [] if self._block == "text" else self._open({"type": "text", "text": ""})
-        return [*begin, self._delta(b'"text_delta","text":%b' % text)]
+        return [*begin, self._delta(_DELTAS["content"][1] + text)]
 
     def _open(self, block: dict[str, Any]) -> list[bytes]:
         events = self._close()

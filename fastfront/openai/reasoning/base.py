@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from fastfront.openai.tools.base import Keeps
+from fastfront.openai.tools.stretch import Stretching
 
 
-class ReasoningParser(ABC):
+class ReasoningParser(Stretching, ABC):
     """Tells what a model thinks from what it answers, in text that comes in pieces. One for each choice of a request.
 
     `inside` says whether the text begins within reasoning; by default as the model does when its prompt does not say.

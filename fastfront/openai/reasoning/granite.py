@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from fastfront.openai.reasoning.base import ReasoningParser
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _BEGINS = ("Here is my thought process:", "Here's my thought process:")
@@ -24,6 +25,11 @@ class GraniteReasoning(ReasoningParser):
     def withheld(self) -> int:
         """Number of characters that wait for more text."""
         return len(self._held)
+
+    def _stretch(self) -> Stretch | None:
+        if self._ended:
+            return Stretch("content")
+        return Stretch("reasoning", (_ENDS.triggers,)) if self._begun and not self._held else None
 
     def feed(self, text: str) -> tuple[str, str]:
         if self._ended:

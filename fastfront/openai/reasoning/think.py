@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from fastfront.openai.reasoning.base import ReasoningParser
+from fastfront.openai.tools.stretch import AFTER_SPACE, Stretch
 from fastfront.openai.tools.tags import Tags
 
 _CHATML = ("<|im_start|>", "<|im_end|>")
@@ -21,6 +22,7 @@ class ThinkParser(ReasoningParser):
     _outside_tags: ClassVar[Tags]
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if cls.opens:
             cls._inside_tags = Tags(*cls.opens, *cls.closes, *cls.implied)
             cls._outside_tags = Tags(*(cls.opens if cls.reopens else cls.closes), *(cls.closes if cls.drops_ends else ()))
@@ -35,6 +37,13 @@ class ThinkParser(ReasoningParser):
     def withheld(self) -> int:
         """Number of characters that wait for more text, white space aside."""
         return len(self._held)
+
+    def _stretch(self) -> Stretch | None:
+        if self._held or (self._inside and self._blank):
+            return None
+        if self._inside:
+            return Stretch("reasoning", (self._inside_tags.triggers, *((AFTER_SPACE,) if self.trims else ())))
+        return Stretch("content", (self._outside_tags.triggers,) if self._watches else ())
 
     def feed(self, text: str) -> tuple[str, str]:
         if not self._inside and not self._watches:
@@ -222,6 +231,9 @@ class Gemma4Reasoning(ThinkParser):
         super().__init__(inside, off)
         self._name = ""                    # of the channel, as far as it has come
         self._named = bool(inside)         # a prompt that begins the channel has named it
+
+    def _stretch(self) -> Stretch | None:
+        return super()._stretch() if self._named or not self._inside else None
 
     def _think(self, text: str, out: list[str]) -> None:
         if not self._named:

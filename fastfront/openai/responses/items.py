@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
-from fastfront.openai.events import json_string
+from fastfront.openai.events import json_string, named_event
 from fastfront.openai.responses.objects import Object, call_item, message_item, new_id, reasoning_item, text_part
+from fastfront.openai.tools.stretch import Kind
 
 Events = list[tuple[str, Object]]                  # names and data, without output index and number
 
@@ -13,8 +15,10 @@ Events = list[tuple[str, Object]]                  # names and data, without out
 class Item(ABC):
     """Owned by one sink, which calls `begin`, `more` any number of times and `finish`, in this order."""
 
-    def __init__(self, kind: str) -> None:
-        self._id = new_id(kind)
+    kind: ClassVar[Kind]                           # of its text
+
+    def __init__(self, prefix: str) -> None:
+        self._id = new_id(prefix)
         self._texts: list[str] = []
 
     @property
@@ -29,8 +33,21 @@ class Item(ABC):
     def begin(self) -> Events:
         return [("response.output_item.added", {"item": self._state("in_progress")})]
 
+    def more(self, text: str, logprobs: list[Object]) -> Events:
+        self.keep(text)
+        return [self._delta(text)]
+
+    def keep(self, text: str) -> None:
+        """More text, whose event is made otherwise."""
+        self._texts.append(text)
+
+    def text_delta(self, text: str, output_index: int, number: int) -> bytes:
+        """The event of text, which is not kept."""
+        name, data = self._delta(text)
+        return named_event({**data, "output_index": output_index, "sequence_number": number, "type": name})
+
     @abstractmethod
-    def more(self, text: str, logprobs: list[Object]) -> Events: ...
+    def _delta(self, text: str) -> tuple[str, Object]: ...
 
     @abstractmethod
     def silent(self, logprobs: list[Object]) -> None:
@@ -46,6 +63,8 @@ class Item(ABC):
 class MessageItem(Item):
     """Text for the client."""
 
+    kind = "content"
+
     def __init__(self) -> None:
         super().__init__("msg")
         self._logprobs: list[Object] = []
@@ -55,16 +74,19 @@ class MessageItem(Item):
         return [*super().begin(), ("response.content_part.added", {**self._at(), "part": text_part("", [])})]
 
     def more(self, text: str, logprobs: list[Object]) -> Events:
-        self._texts.append(text)
+        self.keep(text)
         self._logprobs += logprobs
-        return [("response.output_text.delta", {**self._at(), "delta": text, "logprobs": [_brief(entry) for entry in logprobs]})]
+        name, data = self._delta(text)
+        return [(name, {**data, "logprobs": [_brief(entry) for entry in logprobs]})]
+
+    def _delta(self, text: str) -> tuple[str, Object]:
+        return "response.output_text.delta", {**self._at(), "delta": text, "logprobs": []}
 
     def silent(self, logprobs: list[Object]) -> None:
         self._logprobs += logprobs
 
     def text_delta(self, text: str, output_index: int, number: int) -> bytes:
-        """The event of `more` text without logprobs: there are many, so they are put together by hand."""
-        self._texts.append(text)
+        """There are many, so they are put together by hand."""
         return (
             b'event: response.output_text.delta\ndata: {"content_index":0,"delta":%b,"item_id":"%b","logprobs":[],'
             b'"output_index":%d,"sequence_number":%d,"type":"response.output_text.delta"}\n\n'
@@ -96,15 +118,16 @@ class _Silent(Item):
 class ReasoningItem(_Silent):
     """What the model thinks."""
 
+    kind = "reasoning"
+
     def __init__(self) -> None:
         super().__init__("rs")
 
     def begin(self) -> Events:
         return [*super().begin(), ("response.content_part.added", {**self._at(), "part": _part("")})]
 
-    def more(self, text: str, logprobs: list[Object]) -> Events:
-        self._texts.append(text)
-        return [("response.reasoning_text.delta", {**self._at(), "delta": text})]
+    def _delta(self, text: str) -> tuple[str, Object]:
+        return "response.reasoning_text.delta", {**self._at(), "delta": text}
 
     def finish(self, with_logprobs: bool) -> Events:
         return [
@@ -123,14 +146,15 @@ class ReasoningItem(_Silent):
 class CallItem(_Silent):
     """A call of a function."""
 
+    kind = "arguments"
+
     def __init__(self, call_id: str = "", name: str = "") -> None:
         super().__init__("fc")
         self._call_id = call_id
         self._name = name
 
-    def more(self, text: str, logprobs: list[Object]) -> Events:
-        self._texts.append(text)
-        return [("response.function_call_arguments.delta", {"delta": text, "item_id": self._id})]
+    def _delta(self, text: str) -> tuple[str, Object]:
+        return "response.function_call_arguments.delta", {"delta": text, "item_id": self._id}
 
     def finish(self, with_logprobs: bool) -> Events:
         done = {"arguments": self._text, "item_id": self._id, "name": self._name}

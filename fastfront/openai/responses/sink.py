@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fastfront._speedups.passage import Passage
 from fastfront.openai.answers import Answer
-from fastfront.openai.events import compact, named_event
+from fastfront.openai.events import compact, named_event, text_layout
 from fastfront.openai.failures import engine_failure
 from fastfront.openai.reasoning.count import ReasoningCounter
 from fastfront.openai.responses.items import CallItem, Item, MessageItem, ReasoningItem
@@ -21,6 +22,7 @@ from fastfront.openai.responses.objects import (
     usage_object,
 )
 from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Reasoning
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.streams.prepared import PreparedPrompt
 from fastfront.streams.sink import Headers
 
@@ -59,6 +61,8 @@ class ResponseSink:
         self._started = False
         self._item: Item | None = None
         self._done: list[Object] = []
+        self._passage: Passage | None = None       # the latest
+        self._passages: dict[tuple[Stretch, int], Passage] = {}
 
     def add(
         self,
@@ -70,8 +74,8 @@ class ResponseSink:
         stop_reason: int | str | None,
         completion_tokens: int,
     ) -> bytes:
-        if self._counter is not None and token_ids:
-            self._counter.add(map(int, token_ids.split(b",")))
+        self._settle()
+        self._count(token_ids)
         if self._prompt is not None:
             self._raw.append(text)
             self._ids += map(int, token_ids.split(b",")) if token_ids else ()
@@ -84,6 +88,12 @@ class ResponseSink:
         for delta in self._answer.feed(text, finish):
             out += self._events(delta)
         return b"".join(out)
+
+    def passage(self, index: int) -> Passage | None:
+        self._passage = self._next_passage()
+        if self._passage is not None:
+            self._passage.number = self._number
+        return self._passage
 
     def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
         """Nobody asks for them."""
@@ -111,6 +121,7 @@ class ResponseSink:
 
     def failure_event(self, code: int, message: str) -> bytes:
         """`response.failed`, or nothing was begun and only the error is told."""
+        self._settle()
         error = engine_failure(code, message)
         told = {"code": "server_error", "message": error.message}
         response = {**self._frame.response("failed", self._done), "error": told}
@@ -134,6 +145,36 @@ class ResponseSink:
 
     # ---- streams
 
+    def _next_passage(self) -> Passage | None:
+        stretch = self._answer.stretch()
+        if stretch is None or self._prompt is not None or self._with_logprobs:
+            return None
+        silent = stretch.kind == "nothing"
+        if not silent and (self._item is None or self._item.kind != stretch.kind):
+            return None
+        key = stretch, len(self._done)
+        if key not in self._passages:
+            layout = None if silent or self._item is None else text_layout(self._item.text_delta("\0", len(self._done), -1))
+            self._passages[key] = Passage(
+                layout, stretch.triggers, keeps_text=not silent, keeps_ids=self._counter is not None
+            )
+        return self._passages[key]
+
+    def _settle(self) -> None:
+        """Takes in what has passed since the last piece."""
+        passage, self._passage = self._passage, None
+        if passage is None:
+            return
+        text, ids = passage.take()
+        self._number = passage.number
+        self._count(ids)
+        if text and self._item is not None:
+            self._item.keep(text)
+
+    def _count(self, token_ids: bytes) -> None:
+        if self._counter is not None and token_ids:
+            self._counter.add(map(int, token_ids.split(b",")))
+
     def _start(self) -> list[bytes]:
         self._started = True
         response = self._frame.response("in_progress", [])
@@ -141,6 +182,7 @@ class ResponseSink:
 
     def _events(self, delta: Delta) -> list[bytes]:
         if isinstance(delta, Content) and isinstance(self._item, MessageItem) and not self._logprobs:
+            self._item.keep(delta.text)
             data = self._item.text_delta(delta.text, len(self._done), self._number)
             self._number += 1
             return [data]

@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from fastfront._speedups.passage import Triggers
 from fastfront.openai.tools.coerce import Properties, coerced, corrected_value, types_of
 from fastfront.openai.tools.json_text import escaped, quoted
+from fastfront.openai.tools.stretch import IN_STRING
 
 _STRING = frozenset({"string"})
 
@@ -40,6 +42,11 @@ class TypedArguments:
     def is_open(self) -> bool:
         """Whether an argument has begun and not ended."""
         return self._key is not None
+
+    @property
+    def triggers(self) -> Triggers | None:
+        """Text without these is written as it stands and changes nothing else; None: any text may."""
+        return IN_STRING if self._live and self.is_open and not (self._fresh or self._line_end) else None
 
     def begin(self, key: str) -> str:
         """An argument begins; one still open ends."""

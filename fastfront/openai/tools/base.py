@@ -8,9 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, Literal
 
+from fastfront._speedups.passage import Triggers
 from fastfront.openai.tools.coerce import Properties, corrected
 from fastfront.openai.tools.deltas import CallStart, Content, Delta, Message, joined
 from fastfront.openai.tools.machine import TextMachine
+from fastfront.openai.tools.stretch import Stretch
+from fastfront.openai.tools.tags import Tags
 
 Tools = Mapping[str, Properties]           # the functions a request offers: name -> parameters
 NewId = Callable[[str, int], str]          # (function name, index of the call) -> id
@@ -102,6 +105,18 @@ class ToolParser(TextMachine, ABC):
             self._blank.clear()
             self._spoken = True
         super()._say(text)
+
+    def _speech(self, tags: Tags | None) -> Stretch | None:
+        """Content up to one of some markers, as far as it passes by `_say` alone."""
+        return Stretch("content", (tags.triggers,) if tags else ()) if self._spoken else None
+
+    def _silence(self, tags: Tags | None) -> Stretch:
+        """Text that is dropped up to one of some markers."""
+        return Stretch("nothing", (tags.triggers,) if tags else ())
+
+    def _written(self, *triggers: Triggers) -> Stretch:
+        """Arguments of the latest call as they stand."""
+        return Stretch("arguments", triggers, self._index)
 
     def _call(self, name: str, call_id: str | None = None) -> None:
         """A call begins."""

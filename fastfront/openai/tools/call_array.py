@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.json_value import CallObject, skip_blank
+from fastfront.openai.tools.stretch import Stretch
 
 
 class CallArrayParser(ToolParser):
@@ -32,6 +33,11 @@ class CallArrayParser(ToolParser):
         """A single object stands for the array."""
         self._raw = [raw]
         self._open_object()
+
+    def _stretch(self) -> Stretch | None:
+        if self._state is CallArrayParser._element and self._begun and (triggers := self._object.triggers):
+            return self._written(triggers)
+        return None
 
     def _array(self, text: str, at: int, last: bool) -> int:
         begin = skip_blank(text, at)

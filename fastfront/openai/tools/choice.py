@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fastfront._speedups.passage import Triggers
 from fastfront.errors import ApiError
 from fastfront.openai.reasoning.base import ReasoningParser
 from fastfront.openai.reasoning.prompt import Start, start_of
@@ -35,6 +36,7 @@ class Parsers:
     reasoning: type[ReasoningParser] | None = None
     strict_level: StrictLevel = "auto"
     dropped: re.Pattern[str] | None = None     # special tokens that are neither text nor a marker of the parsers
+    dropped_starts: Triggers | None = None     # what each of them begins with
 
     def dropping(self, special_tokens: Iterable[str]) -> Parsers:
         """The same, told the model's special tokens. Where they are kept for the parsers' sake the others are no text.
@@ -52,7 +54,10 @@ class Parsers:
         if reasoning is not None:
             markers.update((*reasoning.opens, *reasoning.closes, *reasoning.implied))
         others = sorted(set(special_tokens) - markers - {""})
-        return dataclasses.replace(self, dropped=re.compile("|".join(map(re.escape, others)))) if others else self
+        if not others:
+            return self
+        starts = Triggers(*sorted({word[0] for word in others}))
+        return dataclasses.replace(self, dropped=re.compile("|".join(map(re.escape, others))), dropped_starts=starts)
 
     def plan(self, body: Body, template_kwargs: Mapping[str, Any] | None = None, stream: bool = False) -> Plan | None:
         """How the answers to a chat request are read; None if they are plain text.
@@ -163,6 +168,7 @@ class Plan:
             hides_calls=self._hides_calls(),
             hides_reasoning=self._hides_reasoning(),
             dropped=self._dropped(start),
+            dropped_starts=self.parsers.dropped_starts,
         )
 
     def parse(self, text: str, start: Start = _NONE, cut: bool = False) -> Message:

@@ -7,6 +7,7 @@ from typing import ClassVar
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
 from fastfront.openai.tools.machine import State
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _CALLS, _CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
@@ -32,6 +33,13 @@ class DeepSeekV3Parser(ToolParser):
     def _prepare(self) -> None:
         self._tags = _TEXT
         self._word: list[str] = []
+
+    def _stretch(self) -> Stretch | None:
+        if self._state is DeepSeekV3Parser._text:
+            return self._speech(self._tags)
+        if self._state is DeepSeekV3Parser._fenced:
+            return self._written(_FENCED_ENDS.triggers)
+        return self._written(_BARE_ENDS.triggers) if self._state is DeepSeekV3Parser._bare else None
 
     def _text(self, text: str, at: int, last: bool) -> int:
         tags = self._tags

@@ -9,6 +9,7 @@ from fastfront.openai.tools.call_array import CallArrayParser
 from fastfront.openai.tools.coerce import Properties
 from fastfront.openai.tools.deltas import Message, joined
 from fastfront.openai.tools.json_value import skip_blank
+from fastfront.openai.tools.stretch import Stretch
 
 
 class RequiredParser(CallArrayParser):
@@ -16,6 +17,11 @@ class RequiredParser(CallArrayParser):
 
     raw_if_flawed = True
     argument_keys = ("parameters", "arguments")
+
+    def _stretch(self) -> Stretch | None:
+        if self._state is not RequiredParser._rest:
+            return super()._stretch()
+        return self._speech(None) if self._index < 0 else self._silence(None)
 
     def _text(self, text: str, at: int, last: bool) -> int:
         """At the very beginning."""
@@ -64,6 +70,9 @@ class NamedParser(ToolParser):
     def whole(self, text: str) -> Message:
         """The call of a complete answer."""
         return joined([*self.feed(text), *self.finish()])
+
+    def _stretch(self) -> Stretch | None:
+        return self._written() if self._state is NamedParser._arguments else None
 
     def _text(self, text: str, at: int, last: bool) -> int:
         begin = len(text) - len(text[at:].lstrip())

@@ -9,6 +9,7 @@ from typing import Any
 from fastfront.openai.tools.arguments import TypedArguments
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _CALL, _CALL_END = "<|tool_call>", "<tool_call|>"
@@ -41,6 +42,12 @@ class Gemma4Parser(ToolParser):
         self._quoted = False               # in a string within a value
         self._properties: Properties | None = None
         self._arguments = TypedArguments(None)
+
+    def _stretch(self) -> Stretch | None:
+        if self._state is Gemma4Parser._text:
+            return self._speech(self._tags)
+        triggers = self._arguments.triggers if self._state is Gemma4Parser._string else None
+        return self._written(triggers, _STRING.triggers) if triggers else None
 
     def _text(self, text: str, at: int, last: bool) -> int:
         end, tag, then = self._tags.split(text, at, last)

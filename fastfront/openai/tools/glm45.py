@@ -7,6 +7,7 @@ import json
 from fastfront.openai.tools.arguments import TypedArguments, dumped
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
@@ -37,6 +38,13 @@ class Glm45Parser(ToolParser):
         self._word: list[str] = []         # of a name or key that has begun
         self._wanted = False
         self._arguments = TypedArguments(None)
+
+    def _stretch(self) -> Stretch | None:
+        if self._state is Glm45Parser._text:
+            return self._speech(self._tags)
+        if self._state is not Glm45Parser._value or not (triggers := self._arguments.triggers):
+            return None
+        return self._written(triggers, _VALUE_ENDS.triggers) if self._wanted else Stretch("nothing", (_VALUE_ENDS.triggers,))
 
     def _text(self, text: str, at: int, last: bool) -> int:
         tags = self._tags

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastfront.openai.tools.call_array import CallArrayParser
 from fastfront.openai.tools.coerce import Properties, corrected, unquoted
 from fastfront.openai.tools.json_value import skip_blank
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _MARKERS = Tags("<|tool_call|>", "<tool_call>")
@@ -21,6 +22,9 @@ class GraniteParser(CallArrayParser):
     def _prepare(self) -> None:
         super()._prepare()
         self._marker = ""
+
+    def _stretch(self) -> Stretch | None:
+        return self._speech(_MARKERS) if self._state is GraniteParser._text else super()._stretch()
 
     def _text(self, text: str, at: int, last: bool) -> int:
         end, tag, then = _MARKERS.split(text, at, last)

@@ -8,6 +8,7 @@ import re
 from fastfront.openai.reasoning.base import ReasoningParser
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _MESSAGE = "<|message|>"
@@ -34,6 +35,16 @@ class HarmonyParser(ToolParser):
     def _prepare(self) -> None:
         self._head: list[str] = []
         self._has_thought = self._has_said = False
+
+    def _stretch(self) -> Stretch | None:
+        ends = _BODY_ENDS.triggers
+        if self._state is HarmonyParser._thought:
+            return Stretch("reasoning", (ends,))
+        if self._state is HarmonyParser._said:
+            return self._speech(_BODY_ENDS)
+        if self._state is HarmonyParser._arguments:
+            return self._written(ends)
+        return self._silence(_BODY_ENDS) if self._state is HarmonyParser._dropped else None
 
     def _text(self, text: str, at: int, last: bool) -> int:
         """In a header."""
@@ -101,6 +112,9 @@ class GptOssReasoning(ReasoningParser):
 
     def __init__(self, inside: bool | None = None, off: bool = False) -> None:
         """There is nothing to remember."""
+
+    def _stretch(self) -> Stretch | None:
+        return Stretch("content")
 
     def feed(self, text: str) -> tuple[str, str]:
         return "", text

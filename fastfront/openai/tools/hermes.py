@@ -9,6 +9,7 @@ from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
 from fastfront.openai.tools.json_text import is_json
 from fastfront.openai.tools.json_value import CallObject
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
@@ -30,6 +31,13 @@ class HermesParser(ToolParser):
         self._raw: list[str] = []          # the marker and what follows, until the name says that it is a call
         self._begun = False
         self._all: list[str] = []          # the object, in a complete answer
+
+    def _stretch(self) -> Stretch | None:
+        if self._state is HermesParser._text:
+            return self._speech(_OPENS) if self._index < 0 or self.speaks_after_calls else self._silence(_OPENS)
+        if self._state is HermesParser._inside and self._begun and (triggers := self._object.triggers):
+            return self._written(triggers)
+        return None
 
     def _text(self, text: str, at: int, last: bool) -> int:
         end, tag, then = _OPENS.split(text, at, last)

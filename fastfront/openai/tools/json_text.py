@@ -42,6 +42,11 @@ class JsonRewriter:
         self._held = ""
         self._scalar: list[str] = []
 
+    @property
+    def in_string(self) -> bool:
+        """Whether text that needs no escapes stays as it is."""
+        return self._quoted and not self._held
+
     def feed(self, text: str) -> str:
         """The rewritten text that the next piece settles."""
         if self._held:

@@ -6,6 +6,9 @@ import json
 import re
 from enum import Enum, auto
 
+from fastfront._speedups.passage import Triggers
+from fastfront.openai.tools.stretch import BETWEEN_VALUES, IN_STRING
+
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _INSIDE = re.compile(r'["\\]')
 _SCALAR_END = re.compile(r"[ \t\r\n,}\]]")
@@ -32,6 +35,13 @@ class JsonValue:
     def in_string(self) -> bool:
         """Whether a string has begun and not ended."""
         return self._quoted and not self.done
+
+    @property
+    def triggers(self) -> Triggers | None:
+        """Text without these goes into the value and changes nothing else; None: any text may."""
+        if self.done or self._escaped or self._scalar or not self._started:
+            return None
+        return IN_STRING if self._quoted else BETWEEN_VALUES
 
     def feed(self, text: str, at: int) -> int:
         """The offset up to which the text belongs to the value. The value's first character is the first one given.
@@ -125,6 +135,17 @@ class CallObject:
                 at = self._step(text[at], at)
         return at
 
+    @property
+    def triggers(self) -> Triggers | None:
+        """Text without these is more of the arguments and changes nothing else; None: any text may."""
+        if self.name is None or self._value is None or not self._is_argument:
+            return None
+        return self._value.triggers
+
+    @property
+    def _is_argument(self) -> bool:
+        return self._expect is _Expect.VALUE and self._key in self._argument_keys and not self._argued
+
     def take(self) -> str:
         """The text of the arguments that was not taken yet; empty as long as the name is not known."""
         if self.name is None or not self._arguments:
@@ -157,7 +178,7 @@ class CallObject:
 
     def _read(self, value: JsonValue, text: str, at: int) -> int:
         end = value.feed(text, at)
-        is_argument = self._expect is _Expect.VALUE and self._key in self._argument_keys and not self._argued
+        is_argument = self._is_argument
         (self._arguments if is_argument else self._token).append(text[at:end])
         if is_argument and end > at:
             self.has_arguments = True

@@ -6,6 +6,7 @@ import re
 
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties, corrected
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
@@ -33,6 +34,13 @@ class KimiK2Parser(ToolParser):
         self._tags = _TEXT_AFTER_REASONING if self._after_reasoning else _TEXT
         self._head: list[str] = []
         self._argued = False
+
+    def _stretch(self) -> Stretch | None:
+        if self._state is KimiK2Parser._text:
+            return self._speech(self._tags)
+        if self._state is KimiK2Parser._section:
+            return self._silence(_CALLS)
+        return self._written(_CALL_ENDS.triggers) if self._state is KimiK2Parser._json and self._argued else None
 
     def _text(self, text: str, at: int, last: bool) -> int:
         tags = self._tags

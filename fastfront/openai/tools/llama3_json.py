@@ -8,12 +8,15 @@ from fastfront.openai.tools.base import NewId, ToolParser, Tools, random_id
 from fastfront.openai.tools.deltas import Call, Message
 from fastfront.openai.tools.json_text import JsonRewriter
 from fastfront.openai.tools.json_value import CallObject
+from fastfront.openai.tools.stretch import IN_STRING, Stretch
+from fastfront.openai.tools.tags import Tags
 
 _PYTHON_TAG = "<|python_tag|>"
 _ARGUMENT_KEYS = ("parameters", "arguments")
 # An object with another member before its name is no call, and is shown while it comes.
 _KNOWN = frozenset({"name", "type", "id", "function", *_ARGUMENT_KEYS})
 _DECODER = json.JSONDecoder()
+_NEXT = Tags("{")
 
 
 class Llama3JsonParser(ToolParser):
@@ -30,6 +33,17 @@ class Llama3JsonParser(ToolParser):
         self._object = CallObject(_ARGUMENT_KEYS, _KNOWN)
         self._rewriter = JsonRewriter()
         self._begun = False
+
+    def _stretch(self) -> Stretch | None:
+        state = self._state
+        if state is Llama3JsonParser._content:
+            return self._speech(None)
+        if state is Llama3JsonParser._inside:
+            in_string = self._begun and self._rewriter.in_string and self._object.triggers is IN_STRING
+            return self._written(IN_STRING) if in_string else None
+        if state is Llama3JsonParser._between or state is Llama3JsonParser._dropped:
+            return self._silence(_NEXT if state is Llama3JsonParser._between else None)
+        return None
 
     def _text(self, text: str, at: int, last: bool) -> int:
         """At the very beginning."""

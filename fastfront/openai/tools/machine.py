@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Reasoning
+from fastfront.openai.tools.stretch import Stretch, Stretching
 from fastfront.openai.tools.tags import Tags
 
 # (machine, text, offset, last) -> the offset up to which the state has taken the text. With `last` nothing follows.
@@ -13,7 +14,7 @@ from fastfront.openai.tools.tags import Tags
 State = Callable[[Any, str, int, bool], int]
 
 
-class TextMachine:
+class TextMachine(Stretching):
     """Turns text that comes in pieces into deltas. Belongs to one stream and so to one thread at a time.
 
     Every character is taken once; only what is withheld (`withheld` characters) is looked at again. However the text is
@@ -29,6 +30,9 @@ class TextMachine:
     def withheld(self) -> int:
         """Number of characters that wait for more text."""
         return len(self._held)
+
+    def stretch(self) -> Stretch | None:
+        return None if self._held else self._stretch()
 
     def feed(self, text: str) -> list[Delta]:
         """What the next piece of text settles."""

@@ -7,6 +7,7 @@ import json
 from fastfront.openai.tools.call_array import CallArrayParser
 from fastfront.openai.tools.coerce import Properties, corrected
 from fastfront.openai.tools.json_value import JsonValue, skip_blank
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _CALLS, _CALL_ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
@@ -38,6 +39,16 @@ class MistralParser(CallArrayParser):
         self._argument = JsonValue()
         self._argued = False
         self._behind: list[str] = []       # the name, in a complete answer
+
+    def _stretch(self) -> Stretch | None:
+        if self._state is MistralParser._text:
+            return self._speech(_TEXT) if self._index < 0 else self._silence(_TEXT)
+        if self._state is not MistralParser._json:
+            return super()._stretch()
+        if self._argument.done:
+            return self._silence(_TEXT)
+        triggers = self._argument.triggers
+        return self._written(triggers, _TEXT.triggers) if triggers else None
 
     def _text(self, text: str, at: int, last: bool) -> int:
         end, tag, then = _TEXT.split(text, at, last)

@@ -6,6 +6,7 @@ import json
 
 from fastfront.openai.tools.call_array import CallArrayParser
 from fastfront.openai.tools.coerce import Properties
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _MARKER = "functools["
@@ -17,6 +18,11 @@ class Phi4MiniParser(CallArrayParser):
 
     raw_if_flawed = True
     argument_keys = ("arguments", "parameters")
+
+    def _stretch(self) -> Stretch | None:
+        if self._state is not Phi4MiniParser._text:
+            return super()._stretch()
+        return self._speech(_MARKERS) if self._index < 0 else self._silence(_MARKERS)
 
     def _text(self, text: str, at: int, last: bool) -> int:
         end, tag, then = _MARKERS.split(text, at, last)

@@ -9,7 +9,9 @@ import unicodedata
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from fastfront._speedups.passage import Triggers
 from fastfront.openai.tools.json_text import escaped, quoted
+from fastfront.openai.tools.stretch import PYTHON_STRING
 
 _WORDS = {"True": "true", "true": "true", "False": "false", "false": "false", "None": "null", "null": "null"}
 _RUN = re.compile(r"[\w.+-]*")
@@ -59,6 +61,11 @@ class PythonValue:
         self._word: list[str] = []
         self._quote = ""
         self._is_long = self._is_raw = self._is_format = False
+
+    @property
+    def triggers(self) -> Triggers | None:
+        """Text without these goes as it stands into a string that is being written; None: any text may do more."""
+        return PYTHON_STRING if self._state is _State.STRING and len(self._sinks) == 1 else None
 
     def take(self) -> str:
         """The JSON that is settled and was not taken yet."""

@@ -11,6 +11,7 @@ from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
 from fastfront.openai.tools.json_text import quoted
 from fastfront.openai.tools.python_value import PythonValue
+from fastfront.openai.tools.stretch import Stretch
 
 _NAME = re.compile(r"[\w.]*")
 _WORD = re.compile(r"\w*")
@@ -36,6 +37,15 @@ class PythonicParser(ToolParser):
         self._key: str | None = None       # of a value of which nothing is written
         self._value = PythonValue()
         self._rest: list[str] = []         # after the list
+
+    def _stretch(self) -> Stretch | None:
+        if self._state is PythonicParser._content:
+            return self._speech(None)
+        if self._state is PythonicParser._dropped:
+            return self._silence(None)
+        if self._state is PythonicParser._in_value and self._key is None and (triggers := self._value.triggers):
+            return self._written(triggers)
+        return None
 
     def _text(self, text: str, at: int, last: bool) -> int:
         """At the very beginning."""

@@ -7,6 +7,7 @@ import json
 from fastfront.openai.tools.arguments import TypedArguments, dumped
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
+from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
@@ -38,6 +39,12 @@ class Qwen3CoderParser(ToolParser):
         self._tags = _TEXT_AFTER_REASONING if self._after_reasoning else _TEXT
         self._word: list[str] = []         # of a name or key that has begun
         self._arguments = TypedArguments(None)
+
+    def _stretch(self) -> Stretch | None:
+        if self._state is Qwen3CoderParser._text:
+            return self._speech(self._tags)
+        triggers = self._arguments.triggers if self._state is Qwen3CoderParser._value else None
+        return self._written(triggers, _VALUE.triggers) if triggers else None
 
     def _text(self, text: str, at: int, last: bool) -> int:
         tags = self._tags

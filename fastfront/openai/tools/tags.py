@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from fastfront._speedups.passage import Triggers
+
 
 class Tags:
     """A set of markers to look for. Immutable: made once for each parser and shared by all its requests.
@@ -11,7 +13,7 @@ class Tags:
     No marker begins another one, and none that is unfinished holds a whole one: so the first one found is the right one.
     """
 
-    __slots__ = ("_firsts", "_longest", "_pattern", "_prefixes")
+    __slots__ = ("_firsts", "_longest", "_pattern", "_prefixes", "triggers")
 
     def __init__(self, *tags: str) -> None:
         for tag in tags:
@@ -20,6 +22,7 @@ class Tags:
         self._firsts = frozenset(tag[0] for tag in tags if len(tag) > 1)
         self._prefixes = frozenset(tag[:n] for tag in tags for n in range(1, len(tag)))
         self._longest = max(map(len, tags))
+        self.triggers = Triggers(*tags)
 
     def split(self, text: str, at: int, last: bool) -> tuple[int, str, int]:
         """The end of the plain text after an offset, the marker there, and where to go on.
