@@ -25,9 +25,10 @@ from pathlib import Path
 
 from bench.load import Load
 from bench.load.run import run
-from bench.peers.base import SERVED, free_port, wait_healthy
+from bench.peers.base import SERVED, wait_healthy
 from bench.peers.engine import MockEngine
 from bench.peers.processes import Child
+from bench.ports import free_port
 from tools.setup.paths import Paths, find_paths
 
 _READY_S = 120.0

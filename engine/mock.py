@@ -13,12 +13,13 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
 
 --stats          send scheduler_stats (all 18 keys) with every step
 --bare           leave out events (queued, scheduled) and prefill_stats, which otherwise come with each first output
---startup silent never answers after HELLO; --startup exit leaves with status 3 instead; --load-ms X loads that long
+--startup silent never answers after HELLO; --startup exit leaves with status 3 instead; --load-ms X loads that long;
+                 --load-until FILE: until there is such a file
 --ignore-sigterm otherwise: everything in flight finishes with abort, exit 0
 --linger-s X     headless: leave when the frontend has been gone that long (0: stay)
 --print-rate     tokens/s and CPU time on stderr every 2 s
 
-`{index}` in the values of --report, --control and --script is the engine index.
+`{index}` in the values of --report, --control, --script and --load-until is the engine index.
 
 --report FILE appends one JSON line per event: {"event": E, ...}, on disk before the mock goes on. E is one of
     ready | add (n, id, client, prompt, params, fields: all elements of the ADD) | abort (ids, known: the live ones)
@@ -68,6 +69,7 @@ prompt logprobs the same from -0.5. A malformed ADD fails alone (finish 3), if i
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any
@@ -82,6 +84,9 @@ from engine.mocking.report import Report
 from engine.mocking.script import Script, ScriptError
 from engine.protocol import ReadyPayload
 from engine.transport import FrontendLink, HandshakeError
+
+LOOK_S = 0.01
+"""How often a loading mock looks for the file that ends it."""
 
 
 def ready_payload(options: MockOptions, script: Script, stats_address: str | None) -> dict[str, Any]:
@@ -132,6 +137,8 @@ def main(argv: list[str] | None = None) -> int:
     while options.startup == "silent":
         time.sleep(3600)
     time.sleep(options.load_ms / 1e3)
+    while options.load_until is not None and not os.path.exists(options.load_until):
+        time.sleep(LOOK_S)
     watch = link.connect()
     loop = MockLoop(options, link, watch, script, report)
     link.announce(ready_payload(options, script, link.addresses.frontend_stats_publish_address))

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from bench.interop.checks import CHECKS, CheckFailed, Client
 from bench.interop.sides import ENGINES, FRONTENDS, Places, Side
-from bench.peers.base import free_port, wait_healthy
+from bench.peers.base import wait_healthy
 from bench.peers.processes import Child, PeerFailed
+from bench.ports import free_port
 from tools.setup.paths import find_paths
 
 

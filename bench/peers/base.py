@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -88,13 +87,6 @@ class Peer:
     start: Callable[[Setting], Running]
     problem: Callable[[Paths], str | None]
     version: Callable[[Paths], str]
-
-
-def free_port() -> int:
-    """A TCP port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_healthy(port: int, children: Sequence[Child], timeout_s: float) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench.peers.base import SERVED, Peer, Running, Setting, free_port, start_in_front
+from bench.peers.base import SERVED, Peer, Running, Setting, start_in_front
+from bench.ports import free_port
 from tools.setup.paths import Paths
 
 

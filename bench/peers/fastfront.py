@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from bench.peers.base import SERVED, TOOL_PARSER, Peer, Running, Setting, free_port, start_in_front
+from bench.peers.base import SERVED, TOOL_PARSER, Peer, Running, Setting, start_in_front
+from bench.ports import free_port
 from tools.setup.paths import Paths
 
 

@@ -8,8 +8,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from bench.peers.base import Peer, Running, Setting, free_port, wait_healthy
+from bench.peers.base import Peer, Running, Setting, wait_healthy
 from bench.peers.processes import Child, PeerFailed
+from bench.ports import free_port
 from tools.setup.machine import compiler
 from tools.setup.paths import Paths
 

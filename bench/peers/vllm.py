@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from bench.peers.base import SERVED, TOOL_PARSER, Peer, Running, Setting, free_port, start_in_front
+from bench.peers.base import SERVED, TOOL_PARSER, Peer, Running, Setting, start_in_front
+from bench.ports import free_port
 from tools.setup.paths import Paths
 from tools.setup.peers import VERSION
 

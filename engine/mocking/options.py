@@ -28,6 +28,7 @@ class MockOptions:
     print_rate: bool = False
     startup: str = "ok"
     load_ms: float = 0.0
+    load_until: str | None = None
     ignore_sigterm: bool = False
     linger_s: float = 5.0
 
@@ -57,6 +58,7 @@ def parse(argv: list[str], doc: str) -> MockOptions:
     ap.add_argument("--print-rate", action="store_true", help="print tokens/s every 2 s")
     ap.add_argument("--startup", choices=("ok", "silent", "exit"), default="ok", help="after HELLO: work, never get ready, leave")
     ap.add_argument("--load-ms", type=float, default=0.0, help="pretend to load that long")
+    ap.add_argument("--load-until", help="load until there is such a file")
     ap.add_argument("--ignore-sigterm", action="store_true")
     ap.add_argument(
         "--linger-s", type=float, default=5.0, help="headless: leave when the frontend has been gone that long, 0: stay"
@@ -68,7 +70,7 @@ def parse(argv: list[str], doc: str) -> MockOptions:
         if port is None:
             ap.error("--handshake or --data-parallel-rpc-port is needed")
         values["handshake"] = f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
-    for name in ("report", "control", "script"):
+    for name in ("report", "control", "script", "load_until"):
         if values[name] is not None:
             values[name] = values[name].replace("{index}", str(values["index"]))
     if values["vocab"] < 2:

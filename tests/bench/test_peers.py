@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from bench.peers.base import SERVED, Peer, Setting, free_port, start_in_front, wait_healthy
+from bench.peers.base import SERVED, Peer, Setting, start_in_front, wait_healthy
 from bench.peers.processes import Child, PeerFailed, session_members
 from bench.peers.registry import PEERS
+from bench.ports import free_port
 from tools.setup.paths import find_paths
 
 PATHS = find_paths(os.environ)

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
+from bench.ports import free_port
 from tests.support.fixtures import StartServer
 from tests.support.http1 import Connection, post
 from tests.support.metrics import finished
 from tests.support.mock import MockEngine, ranks, scripted
-from tests.support.ports import free_port
 from tests.support.processes import title
 from tests.support.server import COMPLETIONS, Server, headless_mock
 from tests.support.sse import frames
@@ -215,13 +215,17 @@ def test_a_rank_comes_again(group: Begin, a: int) -> None:
     assert two.server.stop() == 0
 
 
-def test_the_only_engine_comes_again(group: Begin, a: int) -> None:
-    one = group(1, "--engine-restarts", "1", mock_flags=("--load-ms", "1000"))
+def test_the_only_engine_comes_again(group: Begin, tmp_path: Path, a: int) -> None:
+    loaded = tmp_path / "loaded"
+    loaded.touch()
+    one = group(1, "--engine-restarts", "1", mock_flags=("--load-until", str(loaded)))
+    loaded.unlink()
     going = one.send(None, False, **scripted([a], then="silence"))
     one.kill(0)
     assert going.response().status == 503
     assert one.health() == 503
     assert one.server.completion(max_tokens=1).status_code == 503
+    loaded.touch()
     wait_for(lambda: one.health() == 200, "/health to turn 200", LIMIT_S)
     assert one.server.completion(max_tokens=1).status_code == 200
     one.kill(0)
@@ -239,8 +243,11 @@ def test_an_engine_that_cannot_start_again(group: Begin, tmp_path: Path) -> None
     assert one.server.log().count("engine 0 is started again") == 2
 
 
-def test_a_server_that_is_stopped_while_an_engine_starts_again(group: Begin) -> None:
-    one = group(1, "--engine-restarts", "1", mock_flags=("--load-ms", "3000"))
+def test_a_server_that_is_stopped_while_an_engine_starts_again(group: Begin, tmp_path: Path) -> None:
+    loaded = tmp_path / "loaded"
+    loaded.touch()
+    one = group(1, "--engine-restarts", "1", mock_flags=("--load-until", str(loaded)))
+    loaded.unlink()
     one.kill(0)
     wait_for(lambda: "has joined again" in one.server.log(), "the engine to start again", LIMIT_S)
     assert one.server.stop() == 0

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.ports import free_port
 from tests.support.fixtures import StartServer
 from tests.support.mock import ranks
 from tests.support.paths import FASTFRONT, environment
-from tests.support.ports import free_port
 from tests.support.processes import session_members, title
 from tests.support.waiting import wait_for
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 def planned(*flags: str) -> tuple[list[str], list[str]]:

@@ -15,7 +15,12 @@ from tests.support.server import CHAT, COMPLETIONS, HELLO, Server
 from tests.support.sse import chunks, frames, joined
 from tests.support.waiting import wait_for
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
+
+
+def endless(a: int) -> dict[str, Any]:
+    """A token every 20 ms, for minutes."""
+    return {"max_tokens": 8000, **scripted({"tokens": [a], "delay_ms": 20}, then="loop")}
 
 
 def streams(server: Server, count: int, script: dict[str, Any]) -> list[Connection]:
@@ -54,12 +59,12 @@ def serves_new_connections(server: Server) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_c46_what_runs_may_finish(start: StartServer, a: int, number: int) -> None:
     server = start("--shutdown-timeout", "60").wait_ready()
-    script = scripted(*[{"tokens": [a], "delay_ms": 25}] * 40, then="stop")
+    script = scripted(a, {"gate": "finish"}, *[a] * 39, then="stop")
     idle = server.connect()
     idle.send(post(COMPLETIONS, {"prompt": "hello", "max_tokens": 1}))
     idle.response()
     connections = streams(server, 5, script)
-    plain = server.connect()
+    plain = server.connect(LIMIT_S)
     plain.send(post(COMPLETIONS, {"prompt": "hello", "max_tokens": 500, **script}))
     assert server.mock is not None
     server.mock.wait_adds(7)
@@ -67,6 +72,7 @@ def test_c46_what_runs_may_finish(start: StartServer, a: int, number: int) -> No
     stopping(server)
     assert not served(idle)
     assert not serves_new_connections(server)
+    server.mock.open("finish")
     for connection in connections:
         assert joined(chunks(connection.response_body())) == "a" * 40
     assert plain.response().json()["choices"][0]["text"] == "a" * 40
@@ -79,10 +85,9 @@ def test_c46_what_runs_may_finish(start: StartServer, a: int, number: int) -> No
 def test_c46_the_rest_is_ended(start: StartServer, a: int, flags: tuple[str, ...]) -> None:
     """Streams get an error event and [DONE], plain requests a 503."""
     server = start(*flags).wait_ready()
-    script = scripted({"tokens": [a], "delay_ms": 20}, then="loop")
-    connections = streams(server, 5, script)
-    plain = server.connect()
-    plain.send(post(COMPLETIONS, {"prompt": "hello", "max_tokens": 500, **script}))
+    connections = streams(server, 5, endless(a))
+    plain = server.connect(LIMIT_S)
+    plain.send(post(COMPLETIONS, {"prompt": "hello", **endless(a)}))
     assert server.mock is not None
     server.mock.wait_adds(6)
     server.signal(signal.SIGTERM)
@@ -98,7 +103,7 @@ def test_c46_the_rest_is_ended(start: StartServer, a: int, flags: tuple[str, ...
 
 def test_c46_a_second_signal_ends_the_drain(start: StartServer, a: int) -> None:
     server = start("--shutdown-timeout", "600").wait_ready()
-    (connection,) = streams(server, 1, scripted({"tokens": [a], "delay_ms": 20}, then="loop"))
+    (connection,) = streams(server, 1, endless(a))
     server.signal(signal.SIGTERM)
     stopping(server)
     assert connection.piece()
@@ -147,7 +152,7 @@ def test_a_body_that_never_comes_does_not_hold_it_up(start: StartServer) -> None
 
 def test_an_engine_that_dies_during_the_drain(start: StartServer, a: int) -> None:
     server = start("--shutdown-timeout", "60").wait_ready()
-    (connection,) = streams(server, 1, scripted({"tokens": [a], "delay_ms": 20}, then="loop"))
+    (connection,) = streams(server, 1, endless(a))
     server.signal(signal.SIGTERM)
     stopping(server)
     assert server.mock is not None
@@ -161,7 +166,7 @@ def test_an_engine_that_dies_during_the_drain(start: StartServer, a: int) -> Non
 def test_many_signals(start: StartServer, a: int) -> None:
     """However they fall, the server leaves."""
     server = start().wait_ready()
-    streams(server, 3, scripted({"tokens": [a], "delay_ms": 20}, then="loop"))
+    streams(server, 3, endless(a))
     for _ in range(20):
         if server.process.poll() is None:
             server.signal(signal.SIGTERM)

@@ -19,11 +19,11 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 START_S = 280.0
-LIMIT_S = 20.0
-FLAGS = ("--tensor-parallel-size", "2", "--max-num-seqs", "8", "--kv-cache-memory-bytes", "64M", "--max-model-len", "512")
+LIMIT_S = 60.0
+FLAGS = ("--tensor-parallel-size", "2", "--max-num-seqs", "8", "--kv-cache-memory-bytes", "256M", "--max-model-len", "2048")
 # Libraries of the engine have deprecations of their own.
 ENV = {"PYTHONWARNINGS": "default"}
-LONG = {"prompt": "Once upon a time", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+LONG = {"prompt": "Once upon a time", "max_tokens": 2000, "temperature": 0, "ignore_eos": True}
 
 
 def pid_of(server: Server, wanted: str) -> int:
@@ -31,12 +31,20 @@ def pid_of(server: Server, wanted: str) -> int:
     return pid
 
 
+def link(pid: int, fd: str) -> str:
+    """Where a descriptor leads, "" if it has been closed."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{fd}")
+    except FileNotFoundError:
+        return ""
+
+
 def socket_inodes(server: Server) -> set[str]:
     """Sockets that the server's processes have open."""
     found = set()
     for pid in session_members(server.pid):
         for fd in os.listdir(f"/proc/{pid}/fd"):
-            target = os.readlink(f"/proc/{pid}/fd/{fd}")
+            target = link(pid, fd)
             if target.startswith("socket:"):
                 found.add(target[8:-1])
     return found

@@ -57,7 +57,7 @@ def chunked(data: bytes, size: int) -> bytes:
 class Connection:
     """One TCP or Unix connection; every read fails after `timeout_s`. `receive_buffer`: the kernel keeps about so many bytes."""
 
-    def __init__(self, address: tuple[str, int] | str, timeout_s: float = 30.0, receive_buffer: int | None = None) -> None:
+    def __init__(self, address: tuple[str, int] | str, timeout_s: float = 60.0, receive_buffer: int | None = None) -> None:
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.settimeout(timeout_s)

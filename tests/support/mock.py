@@ -73,11 +73,11 @@ class MockEngine:
         """Requests that arrived."""
         return self.of("add", since)
 
-    def wait(self, look: Callable[[list[Event]], Any], what: str, since: int = 0, timeout_s: float = 20.0) -> Any:
+    def wait(self, look: Callable[[list[Event]], Any], what: str, since: int = 0, timeout_s: float = 60.0) -> Any:
         """The first true value of `look(events)`."""
         return wait_for(lambda: look(self.events(since)), what, timeout_s)
 
-    def wait_adds(self, count: int, since: int = 0, timeout_s: float = 20.0) -> list[Event]:
+    def wait_adds(self, count: int, since: int = 0, timeout_s: float = 60.0) -> list[Event]:
         """Waits until that many requests have arrived."""
 
         def look() -> list[Event] | None:
@@ -90,7 +90,7 @@ class MockEngine:
         """Ids named in ABORT messages, in order, as often as they were named."""
         return [name for event in self.of("abort", since) for name in event["ids"]]
 
-    def wait_aborts(self, ids: Iterable[str], since: int = 0, timeout_s: float = 20.0) -> None:
+    def wait_aborts(self, ids: Iterable[str], since: int = 0, timeout_s: float = 60.0) -> None:
         """Waits until every one of the ids has been aborted."""
         wanted = set(ids)
         wait_for(lambda: wanted <= set(self.aborted(since)), f"aborts of {len(wanted)} requests", timeout_s)
@@ -104,7 +104,7 @@ class MockEngine:
             socket.setsockopt(zmq.LINGER, 0)
             socket.connect(self._control)
             socket.send(json.dumps(command).encode())
-            assert socket.poll(20_000), f"the mock does not answer {command}"
+            assert socket.poll(60_000), f"the mock does not answer {command}"
             answer: dict[str, Any] = json.loads(socket.recv())
         assert answer["ok"], answer
         return answer
@@ -113,7 +113,7 @@ class MockEngine:
         """running, waiting, adds, aborts, steps, tokens as of now."""
         return self.command(cmd="counts")
 
-    def wait_idle(self, timeout_s: float = 20.0) -> None:
+    def wait_idle(self, timeout_s: float = 60.0) -> None:
         """Waits until nothing runs or waits."""
         wait_for(lambda: (c := self.counts())["running"] == 0 == c["waiting"], "an idle engine", timeout_s)
 

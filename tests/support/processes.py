@@ -23,7 +23,7 @@ def session_members(session: int) -> dict[int, str]:
     return found
 
 
-def wait_gone(session: int, timeout_s: float = 10.0) -> None:
+def wait_gone(session: int, timeout_s: float = 60.0) -> None:
     """Fails unless every process of the session ends within the time; what is left is killed."""
     try:
         wait_for(lambda: not session_members(session), "the end of all processes of the server", timeout_s)

@@ -77,7 +77,7 @@ class Server:
         """Everything the server and its engines have printed."""
         return self._log_path.read_text(errors="replace")
 
-    def wait_ready(self, timeout_s: float = 60.0) -> Self:
+    def wait_ready(self, timeout_s: float = 120.0) -> Self:
         """Waits until the server says that it is ready."""
 
         def look() -> re.Match[str] | None:
@@ -93,14 +93,14 @@ class Server:
         self.port = int(ready[1].rpartition(":")[2])
         return self
 
-    def wait_exit(self, timeout_s: float = 20.0) -> int:
+    def wait_exit(self, timeout_s: float = 60.0) -> int:
         """The exit status."""
         return self.process.wait(timeout_s)
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def exits(self, timeout_s: float = 20.0) -> int:
+    def exits(self, timeout_s: float = 60.0) -> int:
         """Waits for the server to leave by itself, with all its processes; the exit status."""
         status = self.wait_exit(timeout_s)
         wait_gone(self.pid)
@@ -110,7 +110,7 @@ class Server:
         """Processes besides the frontend itself."""
         return [pid for pid in session_members(self.pid) if pid != self.pid]
 
-    def stop(self, timeout_s: float = 20.0) -> int:
+    def stop(self, timeout_s: float = 60.0) -> int:
         """SIGTERM, then the exit status; fails if the server does not leave or leaves a process behind."""
         self.hang_up()
         if self.process.poll() is None:
@@ -120,7 +120,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGABRT)  # prints the stacks of all threads
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(5)
+                self.process.wait(20)
             self.process.kill()
             self.process.wait()
             for pid in session_members(self.pid):
@@ -150,7 +150,7 @@ class Server:
         """This thread's HTTP client: pools of connections are not made for sharing without a GIL."""
         client: httpx.Client | None = getattr(self._threads, "client", None)
         if client is None:
-            client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60.0, trust_env=False, verify=False)
+            client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=120.0, trust_env=False, verify=False)
             self._threads.client = client
             self._clients.append(client)
         return client
@@ -159,7 +159,7 @@ class Server:
     def address(self) -> tuple[str, int]:
         return "127.0.0.1", self.port
 
-    def connect(self, timeout_s: float = 30.0) -> Connection:
+    def connect(self, timeout_s: float = 60.0) -> Connection:
         """A raw connection; stopping the server closes it at the latest."""
         connection = Connection(self.address, timeout_s)
         self._connections.append(connection)

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(look: Callable[[], T], what: str, timeout_s: float = 20.0, every_s: float = 0.01) -> T:
+def wait_for(look: Callable[[], T], what: str, timeout_s: float = 60.0, every_s: float = 0.01) -> T:
     """The first true value of `look`. Fails with `what` after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (found := look()):
