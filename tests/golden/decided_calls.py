@@ -111,6 +111,8 @@ def reason_for(request: Json, found: list[tuple[str, Any, Any]], want: Json, got
     if not found:
         return "all tokens of reasoning that has not ended count"
     found = [item for item in found if not item[0].endswith("bytes") and ".bytes" not in item[0]]      # the tokens' own here
+    if found and all("logprobs" in path for path, _, _ in found) and _shows_more_tokens(want, got):
+        return "streams of Responses show the logprobs of all tokens"
     if not all(_PLACES.match(path) for path, _, _ in found):
         return None
     ours, theirs = said(got), said(want)
@@ -130,6 +132,29 @@ def reason_for(request: Json, found: list[tuple[str, Any, Any]], want: Json, got
 
 def _is_late_error(answer: Json) -> bool:
     return [event.get("event") for event in answer.get("events", ())] == ["error"]
+
+
+def _shows_more_tokens(want: Json, got: Json) -> bool:
+    """Whether both are streams of responses, and each message has the tokens of vLLM's, in order, and more.
+
+    Or vLLM's go on with tokens of a call behind it.
+    """
+    sides = []
+    for answer in (want, got):
+        datas = [event["data"] for event in answer.get("events", ()) if isinstance(event.get("data"), dict)]
+        ended = [data["response"] for data in datas if data.get("type") in ("response.completed", "response.incomplete")]
+        parts = [part for response in ended for item in response["output"] for part in item.get("content") or ()]
+        sides.append([[entry["token"] for entry in part.get("logprobs") or ()] for part in parts])
+    theirs, ours = sides
+    called = '"function_call"' in json.dumps(got)
+    return bool(ours) and len(theirs) == len(ours) and all(
+        _in_order(one, other) or (called and one[: len(other)] == other) for one, other in zip(theirs, ours, strict=True)
+    )  # fmt: skip
+
+
+def _in_order(some: list[str], more: list[str]) -> bool:
+    rest = iter(more)
+    return all(token in rest for token in some)
 
 
 def _is_whole(answer: Json) -> bool:

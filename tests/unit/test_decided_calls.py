@@ -120,3 +120,17 @@ def test_what_messages_and_responses_say() -> None:
     assert found is not None
     assert [one[:3] for one in found] == [expected]
     assert said({"status": 400, "json": {"error": {}}}) is None
+
+
+@pytest.mark.parametrize(("theirs", "ours", "holds"), [("ac", "abcd", True), ("abcd", "ac", False), ("ca", "abcd", False)])
+def test_logprobs_of_more_tokens(theirs: str, ours: str, holds: bool) -> None:
+    def response(tokens: str) -> Json:
+        part = {"type": "output_text", "text": "x", "logprobs": [{"token": token} for token in tokens]}
+        output = [{"type": "message", "content": [part]}]
+        data = {"type": "response.completed", "response": {"status": "completed", "output": output}}
+        return {"status": 200, "type": "text/event-stream", "events": [{"event": data["type"], "data": data}]}
+
+    request = {"path": "/v1/responses", "json": {"input": "x", "stream": True}}
+    found = [(".rest.part.logprobs", theirs, ours)]
+    reason = reason_for(request, found, response(theirs), response(ours), lambda: response(theirs))
+    assert (reason == "streams of Responses show the logprobs of all tokens") == holds

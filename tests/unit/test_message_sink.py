@@ -46,6 +46,26 @@ def test_why_it_ended(finish: str, reason: int | str | None, told: str | None, s
     assert delta["delta"] == {"stop_reason": told, "stop_sequence": sequence}
 
 
+FORCED = {"tool_choice": {"type": "function", "function": {"name": "find"}}}
+CALLED = [
+    ({}, CALL, None, "tool_use", None),
+    ({}, CALL, "END", "tool_use", None),
+    ({}, CALL[:55], "END", "stop_sequence", "END"),     # a call that was cut off must not run
+    (FORCED, CALL, None, "tool_use", None),
+    (FORCED, CALL[:55], "END", "stop_sequence", "END"),
+]
+
+
+@pytest.mark.parametrize(("choice", "text", "reason", "told", "sequence"), CALLED)
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_whole_call_is_to_be_run(
+    choice: Event, text: str, reason: str | None, told: str, sequence: str | None, stream: bool
+) -> None:
+    made = run(sink(stream, Answer(plan(stream=stream, **choice))), ["</think>", text], "stop", reason)
+    ended: Event = events(made)[-2]["delta"] if stream else json.loads(made)
+    assert (ended["stop_reason"], ended.get("stop_sequence")) == (told, sequence)
+
+
 def test_the_events_of_a_text() -> None:
     found = events(run(sink(True), ["", "Hel", "", "lo", ""]))
     assert kinds(found) == [

@@ -141,6 +141,13 @@ def test_logprobs_of_tokens_behind_the_text_belong_to_it(frame: ResponseFrame) -
     assert part["logprobs"] == [json.loads(LOGPROBS)] * 2
 
 
+def test_logprobs_of_thoughts_and_calls_belong_to_no_text(frame: ResponseFrame) -> None:
+    pieces = ["Hm", ".</think>Yes", ". ", *CALL]
+    found = events(run(make(frame, True, Answer(plan(stream=True)), logprobs=True), pieces, logprobs=LOGPROBS))
+    (part,) = [event["part"] for event in found if event["type"] == "response.content_part.done" and "logprobs" in event["part"]]
+    assert (part["text"], part["logprobs"]) == ("Yes. ", [json.loads(LOGPROBS)] * 2)
+
+
 def test_failures(frame: ResponseFrame) -> None:
     status, _, data = make(frame, False).failure_answer(0, "boom")
     assert (status, json.loads(data)["error"]["message"]) == (500, "boom")

@@ -37,7 +37,9 @@ class MessageSink:
         self._block = ""                           # type of the open block
         self._index = -1                           # of the latest block
         self._passages: dict[tuple[Stretch, int], Passage] = {}
+        self._passage: Passage | None = None       # the latest, of arguments
         self._stop_sequence: str | None = None
+        self._arguments: list[str] = []            # of the latest call
         self._cached: tuple[int, int] | None = None    # prompt tokens read from the cache, and written to it
 
     def add(
@@ -50,6 +52,9 @@ class MessageSink:
         stop_reason: int | str | None,
         completion_tokens: int,
     ) -> bytes:
+        if self._passage is not None:
+            self._arguments.append(self._passage.take()[0])
+            self._passage = None
         if finish == "stop" and isinstance(stop_reason, str):
             self._stop_sequence = stop_reason
         if not self._stream:
@@ -71,8 +76,11 @@ class MessageSink:
                 return None
             layout = text_layout(self._delta(delta + json_string("\0")))
         key = stretch, self._index
+        called = stretch.kind == "arguments"
         if key not in self._passages:
-            self._passages[key] = Passage(layout, stretch.triggers)
+            self._passages[key] = Passage(layout, stretch.triggers, keeps_text=called)
+        if called:
+            self._passage = self._passages[key]
         return self._passages[key]
 
     def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
@@ -89,7 +97,8 @@ class MessageSink:
             usage |= {"cache_creation_input_tokens": created, "cache_read_input_tokens": read}
         if not self._stream:
             return self._body(usage)
-        stop = {"stop_reason": self._stop_reason(), "stop_sequence": self._stop_sequence}
+        reason, sequence = self._stop()
+        stop = {"stop_reason": reason, "stop_sequence": sequence}
         return b"".join([
             *self._close(),
             named_event({"type": "message_delta", "delta": stop, "usage": usage}),
@@ -103,10 +112,16 @@ class MessageSink:
         error = engine_failure(code, message)
         return error.status, JSON_HEADERS, compact(error_object(error))
 
-    def _stop_reason(self) -> str | None:
-        if self._stop_sequence is not None and self._answer.finish == "stop":
-            return "stop_sequence"
-        return _STOP_REASONS.get(self._answer.finish or "")
+    def _stop(self) -> tuple[str | None, str | None]:
+        """The reason, and the stop sequence if that is it. A call that a stop sequence cut off must not run."""
+        finish = self._answer.finish or ""
+        if finish in ("stop", "tool_calls"):
+            called = self._answer.called
+            if self._stop_sequence is not None and not (called and _is_json("".join(self._arguments))):
+                return "stop_sequence", self._stop_sequence
+            if called:
+                return "tool_use", None
+        return _STOP_REASONS.get(finish), None
 
     def _body(self, usage: dict[str, int]) -> bytes:
         message = self._answer.message()
@@ -116,10 +131,12 @@ class MessageSink:
         if message.content or not (blocks or message.calls):
             blocks.append({"type": "text", "text": message.content or ""})
         for call in message.calls:
+            self._arguments = [call.arguments]
             blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": _arguments(call.arguments)})
+        reason, sequence = self._stop()
         body: dict[str, Any] = {
             "id": self._id, "type": "message", "role": "assistant", "content": blocks, "model": self._model,
-            "stop_reason": self._stop_reason(), "stop_sequence": self._stop_sequence, "usage": usage,
+            "stop_reason": reason, "stop_sequence": sequence, "usage": usage,
         }  # fmt: skip
         return compact({key: value for key, value in body.items() if value is not None})
 
@@ -136,9 +153,11 @@ class MessageSink:
 
     def _events(self, delta: Delta) -> list[bytes]:
         if isinstance(delta, CallStart):
+            self._arguments = []
             return self._open({"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}})
         text = json_string(delta.text)
         if isinstance(delta, CallArguments):
+            self._arguments.append(delta.text)
             return [self._delta(_DELTAS["arguments"][1] + text)]
         if isinstance(delta, Reasoning):
             begin = [] if self._block == "thinking" else self._open({"type": "thinking", "thinking": ""})
@@ -167,6 +186,14 @@ class MessageSink:
             b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"type":%b},"index":%d}\n\n'
             % (delta, self._index)
         )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _arguments(text: str) -> Any:

@@ -85,7 +85,10 @@ class ResponseSink:
             self._answer.keep(text, finish)
             return b""
         out = [] if self._started else self._start()
-        for delta in self._answer.feed(text, finish):
+        deltas = self._answer.feed(text, finish)
+        if self._logprobs and deltas and not any(isinstance(delta, Content) for delta in deltas):
+            self._logprobs = []                    # of thoughts or calls, which show none
+        for delta in deltas:
             out += self._events(delta)
         return b"".join(out)
 
@@ -104,6 +107,8 @@ class ResponseSink:
     def end(self, prompt_tokens: int, completion_tokens: int) -> bytes:
         usage = usage_object(prompt_tokens, completion_tokens, 0 if self._counter is None else self._counter.count, self._cached)
         if self._stream:
+            if self._item is not None:
+                self._item.silent(self._logprobs)  # of tokens behind its text
             out = self._close()
             response = self._last_state(self._done, usage)
             return b"".join([*out, self._event("response.completed", {"response": response})])
@@ -197,7 +202,9 @@ class ResponseSink:
             self._item = CallItem(delta.id, delta.name) if isinstance(delta, CallStart) else kind()
             out += self._told(self._item.begin())
         if not isinstance(delta, CallStart) and self._item is not None:
-            logprobs, self._logprobs = self._logprobs, []
+            logprobs: list[Object] = []
+            if isinstance(delta, Content):
+                logprobs, self._logprobs = self._logprobs, []
             out += self._told(self._item.more(delta.text, logprobs))
         return out
 
@@ -205,8 +212,6 @@ class ResponseSink:
         item, self._item = self._item, None
         if item is None:
             return []
-        item.silent(self._logprobs)
-        self._logprobs = []
         out = self._told(item.finish(self._with_logprobs))
         self._done.append(item.whole)
         return out
