@@ -122,6 +122,7 @@ class ServeConfig:
     max_num_queued_reqs: int | None = None
     max_num_queued_tokens: int | None = None
     keep_alive_s: float = 120.0
+    stream_interval: int = 1                    # tokens per event of a stream, but for its first and last
     sse_keep_alive_interval_s: float = 0.0      # 0: no comment lines
     shutdown_timeout_s: float = 0.0             # 0: running requests are aborted at once
 

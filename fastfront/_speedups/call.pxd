@@ -75,6 +75,7 @@ cdef struct CallC:
     bint wants_logprobs
     bint echo_logprobs          # completion: the prompt's tokens come first in its logprobs
     bint tokens_as_ids          # logprob entries show "token_id:N"
+    uint32_t interval           # tokens of a choice per event, but for its first and its last
     int32_t top                 # alternatives per logprob entry, -1: all that the engine sent
     int32_t prompt_top          # the same for prompt logprobs; meaningful if they come
     bint started                # something of the answer has been produced: no status line can be sent any more

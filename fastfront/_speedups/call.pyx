@@ -19,6 +19,7 @@ from fastfront._speedups.vocabulary cimport Vocabulary
 
 cdef enum:
     ADD_BYTES = 256             # about what an ADD message takes besides ids
+    MOST_INTERVAL = 0x7fffffff  # tokens per event
     PRIME_TOKENS = 8            # a character has at most 4 bytes, so the last 8 prompt ids hold any unfinished one
 
 
@@ -171,6 +172,7 @@ cdef class Call:
         c.return_ids = prepared.return_token_ids
         c.prompt_details = prepared.prompt_details
         c.metrics = prepared.metrics and n == 1 and len(prompts) == 1
+        c.interval = <uint32_t>min(prepared.stream_interval, MOST_INTERVAL)
         c.include_stop = prepared.include_stop_str_in_output
         c.hide_output = prepared.hide_output
         c.wants_logprobs = prepared.logprobs is not None

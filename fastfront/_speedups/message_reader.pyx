@@ -208,11 +208,13 @@ cdef class MessageReader(StreamTable):
         return 0
 
     cdef int answer(self, CallC *c, Choice *ch) noexcept nogil:
-        """Encodes what is new of a choice."""
+        """Encodes what is new of a choice, unless it waits for more of it (stream_interval)."""
         cdef size_t at = self.out.len, held, n
         cdef uint32_t i
         cdef int r = 0
         if c.stream:
+            if not ch.finished and ch.told_tokens and ch.completion_tokens - ch.told_tokens < c.interval:
+                return 0
             observe(&self.counters.lane[<int>LANE_EVENT_TOKENS], ch.completion_tokens - ch.told_tokens)
             ch.told_tokens = ch.completion_tokens
         if c.has_sink:

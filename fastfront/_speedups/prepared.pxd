@@ -24,6 +24,7 @@ cdef class PreparedCall:
     cdef public bint continuous_usage
     cdef public bint return_token_ids
     cdef public bint prompt_details             # usage says how many of the prompt's tokens were cached
+    cdef public object stream_interval          # tokens per event of a choice, but for its first and last
     cdef public bint metrics                    # times of the request; only answers with one choice have them
     cdef public list stop                       # stop strings
     cdef public bint include_stop_str_in_output

@@ -49,6 +49,7 @@ class PreparedCall:
     reasoning_ended: bool | None
     reasoning_kwargs: Mapping[str, object] | None
     data_parallel_rank: int | None
+    stream_interval: int
     steps: Steps | None
     def __init__(
         self,
@@ -85,6 +86,7 @@ class PreparedCall:
         reasoning_kwargs: Mapping[str, object] | None = None,
         data_parallel_rank: int | None = None,
         steps: Steps | None = None,
+        stream_interval: int = 1,
     ) -> None: ...
     def fields(self) -> dict[str, Any]: ...
     def replace(self, **changes: Any) -> PreparedCall: ...

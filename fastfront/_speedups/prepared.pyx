@@ -48,6 +48,7 @@ cdef class PreparedCall:
     def __cinit__(self):
         self.n = 1
         self.min_tokens = 0
+        self.stream_interval = 1
         self.skip_special_tokens = True
         self.role = "assistant"
         self.echo_content = ""
@@ -59,7 +60,7 @@ cdef class PreparedCall:
         return_token_ids=False, prompt_details=False, metrics=False, list stop=None, include_stop_str_in_output=False,
         min_tokens=0, skip_special_tokens=True, hide_output=False, logprobs=None, prompt_logprobs=None, echo_logprobs=False,
         tokens_as_ids=False, str role not None="assistant", str echo_content not None="", sink=None, priority=0, cache_salt=None,
-        reasoning_ended=None, reasoning_kwargs=None, data_parallel_rank=None, steps=None,
+        reasoning_ended=None, reasoning_kwargs=None, data_parallel_rank=None, steps=None, stream_interval=1,
     ):
         self.kind = kind
         self.external_id = external_id
@@ -93,6 +94,7 @@ cdef class PreparedCall:
         self.reasoning_kwargs = reasoning_kwargs
         self.data_parallel_rank = data_parallel_rank
         self.steps = steps
+        self.stream_interval = stream_interval
 
     def fields(self) -> dict:
         """Every field by its name."""

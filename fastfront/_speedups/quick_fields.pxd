@@ -34,7 +34,7 @@ cdef int64_t number(PyObject *value, int64_t otherwise) except? -2
 cdef class QuickFields:
     cdef readonly dict kinds
     cdef readonly int64_t max_model_len
-    cdef object stop_map
+    cdef object stop_map, stream_interval
     cdef frozenset model_names
     cdef str kind, prefix, model, role
     cdef bint any_model_name, force_usage, prompt_details, metrics, tokens_as_ids, greedy

@@ -31,4 +31,5 @@ class QuickFields:
         tokens_as_ids: bool,
         greedy_below: float,
         min_temperature: float,
+        stream_interval: int,
     ) -> None: ...

@@ -40,11 +40,11 @@ COMMON = {
     "ignore_eos": IGNORE_EOS, "min_tokens": MIN_TOKENS, "stop_token_ids": STOP_TOKEN_IDS, "include_stop_str_in_output": INCLUDE_STOP,
     "skip_special_tokens": SKIP_SPECIAL, "return_token_ids": RETURN_TOKEN_IDS, "return_tokens_as_token_ids": TOKENS_AS_IDS,
     "request_id": REQUEST_ID, "priority": PRIORITY, "cache_salt": CACHE_SALT, "response_format": TEXT_FORMAT,
-    **dict.fromkeys(("user", "session_id", "length_penalty", "spaces_between_special_tokens", "stream_interval"), ANY),
+    **dict.fromkeys(("user", "session_id", "length_penalty", "spaces_between_special_tokens"), ANY),
     **dict.fromkeys((
         "structured_outputs", "prompt_logprobs", "truncate_prompt_tokens", "thinking_token_budget", "repetition_detection",
         "allowed_token_ids", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend",
-        "guided_whitespace_pattern", "best_of",
+        "guided_whitespace_pattern", "best_of", "stream_interval",
     ), NOTHING),
     **dict.fromkeys((
         "logit_bias", "use_beam_search", "watermarking", "bad_words", "vllm_xargs", "kv_transfer_params", "ec_transfer_params", "echo",
@@ -83,6 +83,7 @@ cdef class QuickFields:
         int64_t max_token_id, int64_t vocab_size, object max_new_tokens, object max_tokens_cap, int64_t max_stop_strings, int64_t max_n,
         int64_t max_logprobs, object defaults not None, object stop_map not None, str role not None, bint force_usage,
         bint prompt_details, bint metrics, bint tokens_as_ids, double greedy_below, double min_temperature,
+        object stream_interval not None,
     ):
         cdef Values none
         self.kind = kind
@@ -105,6 +106,7 @@ cdef class QuickFields:
         self.prompt_details = prompt_details
         self.metrics = metrics
         self.tokens_as_ids = tokens_as_ids
+        self.stream_interval = stream_interval
         self.greedy_below = greedy_below
         self.min_temperature = min_temperature
         self.labels = <uint64_t>int.from_bytes(os.urandom(8))
@@ -193,6 +195,7 @@ cdef class QuickFields:
         call.prompt_details = self.prompt_details
         call.metrics = self.metrics
         call.tokens_as_ids = self.tokens_as_ids
+        call.stream_interval = self.stream_interval
         if values[<int>TOKENS_AS_IDS] != NULL:
             call.tokens_as_ids = <object>values[<int>TOKENS_AS_IDS]
         if values[<int>INCLUDE_STOP] != NULL:

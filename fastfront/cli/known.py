@@ -194,7 +194,6 @@ _REFUSED: Mapping[str, Known] = {
     "task": Known("text is generated", neutral=("auto", "generate")),
     "runner": Known("text is generated", neutral=("auto", "generate")),
     "convert": Known("text is generated", neutral=("auto", "none")),
-    "stream-interval": Known("every token is sent when it comes", neutral=("1",)),
     "enable-lora": Known(_LORA, switch=True),
     "lora-modules": Known(_LORA),
     "max-loras": Known(_LORA),

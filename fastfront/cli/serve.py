@@ -129,6 +129,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         max_num_queued_reqs=args.max_num_queued_reqs,
         max_num_queued_tokens=args.max_num_queued_tokens,
         keep_alive_s=_keep_alive() if args.keep_alive is None else args.keep_alive,
+        stream_interval=args.stream_interval,
         sse_keep_alive_interval_s=args.sse_keep_alive_interval,
         shutdown_timeout_s=args.shutdown_timeout,
         workers=args.workers or default_workers(),

@@ -104,7 +104,7 @@ def prepare_batch(body: bytes, header: Header, serving: Serving) -> PreparedCall
     calls[0].prompt_logprobs = None
     calls[0].prompt_details = calls[0].metrics = False
     readings = [reading for _, reading in pairs]
-    if readings[0] is not None or fields.get("return_token_ids"):
+    if readings[0] is not None or fields.get("return_token_ids") or fields.get("echo"):
         return with_chat_sink(calls, readings, fields, serving, in_batch=True)
     return calls[0].replace(prompts=[prompt for call in calls for prompt in call.prompts])
 

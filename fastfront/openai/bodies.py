@@ -41,7 +41,11 @@ class BodyReader(Generic[T]):
     __slots__ = ("_adapter", "_check", "_further", "_places", "_validate_json")
 
     def __init__(
-        self, adapter: TypeAdapter[T], check: Check, places: Mapping[str, int] = _ANYWHERE, further: Details | None = None
+        self,
+        adapter: TypeAdapter[T],
+        check: Check | None = None,
+        places: Mapping[str, int] = _ANYWHERE,
+        further: Details | None = None,
     ) -> None:
         self._adapter = adapter
         self._check = check
@@ -64,7 +68,8 @@ class BodyReader(Generic[T]):
         data = from_json(body)
         if not isinstance(data, dict):
             raise no_object(data)
-        self._check(data)
+        if self._check is not None:
+            self._check(data)
         try:
             # The same once more from Python objects: pydantic words errors in JSON text differently.
             return self._adapter.validate_python(data)

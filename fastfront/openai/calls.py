@@ -10,7 +10,7 @@ from fastfront.errors import ApiError, bad_value, unknown_model
 from fastfront.openai.bodies import Header
 from fastfront.openai.logprobs import FIELDS, NOTHING, LogprobsWanted, put_on_wire
 from fastfront.openai.sampling import sampling_map
-from fastfront.openai.schema_errors import schema_error
+from fastfront.openai.schema_errors import require_short
 from fastfront.openai.serving import Serving
 
 Body = Mapping[str, Any]
@@ -63,11 +63,7 @@ def stop_strings(body: Body, serving: Serving) -> list[str]:
         return []
     if isinstance(stop, str):
         return [stop]
-    most = serving.limits.max_stop_strings
-    if len(stop) > most:
-        message = f"List should have at most {most} items after validation, not {len(stop)}"
-        ctx = {"field_type": "List", "max_length": most, "actual_length": len(stop)}
-        raise schema_error([{"type": "too_long", "loc": ("stop",), "msg": message, "input": stop, "ctx": ctx}])
+    require_short(stop, serving.limits.max_stop_strings, "stop")
     words: list[str] = stop
     return words
 
@@ -82,6 +78,11 @@ def shows_token_ids(body: Body, serving: Serving) -> bool:
     """Whether logprobs show tokens as token_id:N: as the request says, else as the server was told."""
     asked: bool | None = body.get("return_tokens_as_token_ids")
     return serving.answers.tokens_as_ids if asked is None else asked
+
+
+def stream_interval_of(body: Body, serving: Serving) -> int:
+    """How many tokens of a choice go into an event: the request's number or the server's, whichever is larger."""
+    return max(serving.stream_interval, body.get("stream_interval") or 1)
 
 
 def usage_flags(body: Body, serving: Serving) -> tuple[bool, bool]:

@@ -21,6 +21,7 @@ from fastfront.openai.calls import (
     seed_of,
     shows_token_ids,
     stop_strings,
+    stream_interval_of,
     usage_flags,
 )
 from fastfront.openai.chat_sink import ChatSink
@@ -104,6 +105,7 @@ def with_chat_sink(
     call.sink = ChatSink(
         call, readings, serving.fingerprint, shows_ids=shows_ids, shows_prompt_ids=shows_ids and not in_batch,
         hides_details=hides, in_batch=in_batch, echoes=bool(fields.get("echo")),
+        echo_texts=[each.echo_content for each in calls],
     )  # fmt: skip
     return call
 
@@ -173,6 +175,7 @@ def prepare_reading(
         priority=priority_of(fields, header),
         cache_salt=get("cache_salt"),
         data_parallel_rank=rank_of(header, serving),
+        stream_interval=stream_interval_of(fields, serving),
         reasoning_ended=None if start is None else reasoning_ended(serving.parsers.reasoning, start),
         reasoning_kwargs=None if plan is None else plan.engine_kwargs(),
     )

@@ -52,7 +52,7 @@ class ChatSink:
     `readings` has one for each prompt, None where the text is the answer. `shows_ids` says whether the client asked for token
     ids: the pump must give them in any case where reasoning is counted. `shows_prompt_ids`: the prompt's too; None: as the
     answer's. `hides_details`: neither ids of the answer nor logprobs are shown. `in_batch`: neither the prompt's text nor
-    tokens of reasoning are shown. `echoes`: content that is not there is "".
+    tokens of reasoning are shown. `echoes`: content that is not there is "". `echo_texts`: what answers repeat, by prompt.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class ChatSink:
         hides_details: bool = False,
         in_batch: bool = False,
         echoes: bool = False,
+        echo_texts: Sequence[str] | None = None,
     ) -> None:
         self._stream = prepared.stream
         self._choices = [_Choice(reading) for reading in readings for _ in range(prepared.n)]
@@ -85,7 +86,7 @@ class ChatSink:
         self._shows_prompt_details = prepared.prompt_details
         self._continuous = prepared.continuous_usage
         self._role = prepared.role
-        self._echo = prepared.echo_content
+        self._echo_texts = echo_texts or [prepared.echo_content] * len(prepared.prompts)
         self._fingerprint = fingerprint
         kind = "chat.completion.chunk" if prepared.stream else "chat.completion"
         head = {"id": prepared.external_id, "object": kind, "created": prepared.created, "model": prepared.model}
@@ -184,10 +185,10 @@ class ChatSink:
                 b'%b{"index":%d,"delta":%b,"logprobs":null,"finish_reason":null}],"prompt_token_ids":%b,"prompt_text":%b%b}\n\n'
                 % (self._head, index, compact({"role": self._role, "content": ""}), ids, compact(self._prompt_text), usage)
             )
-            if self._echo:
+            if echo := self._echo_texts[index // self._n]:
                 out.append(
                     b'%b{"index":%d,"delta":%b,"logprobs":null,"finish_reason":null}]%b}\n\n'
-                    % (self._head, index, compact({"content": self._echo}), usage)
+                    % (self._head, index, compact({"content": echo}), usage)
                 )
         return out
 
@@ -270,7 +271,8 @@ class ChatSink:
         return b"%b%b],%b" % (self._head, choices, end)
 
     def _whole(self, index: int, choice: _Choice) -> bytes:
-        message = message_object(self._role, self._echo, choice.answer.message(), choice.forced or self._echoes)
+        echo = self._echo_texts[index // self._n]
+        message = message_object(self._role, echo, choice.answer.message(), choice.forced or self._echoes)
         return (
             b'{"index":%d,"message":%b,"logprobs":%b,"finish_reason":%b,"stop_reason":%b,"token_ids":%b,"routed_experts":null}'
             % (

@@ -212,13 +212,18 @@ def _check_named_tool(choice: Body, tools: Any) -> None:
 def refuse_unserved(body: Body) -> None:
     """Raises ApiError naming the first field that asks for something this server cannot do."""
     _refuse_removed(body)
-    for name in ("mm_processor_kwargs", "media_io_kwargs"):
-        if body.get(name):
-            raise bad_value(f"Per-request {name} are disabled: this server takes no media.", name)
+    refuse_media(body)
     if body.get("prompt_embeds") not in (None, []):
         raise bad_value("You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds")
     if body.get("suffix") is not None:
         raise bad_value("suffix is not currently supported", "suffix")
+
+
+def refuse_media(body: Body) -> None:
+    """Raises ApiError for fields about pictures and sound."""
+    for name in ("mm_processor_kwargs", "media_io_kwargs"):
+        if body.get(name):
+            raise bad_value(f"Per-request {name} are disabled: this server takes no media.", name)
 
 
 def _refuse_removed(body: Body) -> None:

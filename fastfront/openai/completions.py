@@ -21,6 +21,7 @@ from fastfront.openai.calls import (
     seed_of,
     shows_token_ids,
     stop_strings,
+    stream_interval_of,
     usage_flags,
 )
 from fastfront.openai.checks import check_completion, refuse_unserved
@@ -127,6 +128,7 @@ def prepare_completion_fields(fields: Mapping[str, Any], header: Header, serving
         priority=priority_of(fields, header),
         cache_salt=get("cache_salt"),
         data_parallel_rank=rank_of(header, serving),
+        stream_interval=stream_interval_of(fields, serving),
     )
     if beams:
         prepared.steps = CompletionBeams(prepared, fields, serving)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
+from fastfront.openai.events import compact
 from fastfront.openai.serving import Serving
 
 API_VERSION = "0.32.0"  # of the API that is served, which is what clients look for
@@ -14,12 +14,12 @@ API_VERSION = "0.32.0"  # of the API that is served, which is what clients look 
 def models_body(serving: Serving) -> bytes:
     """The list of served names, all of one model."""
     created = int(time.time())
-    return _compact({"object": "list", "data": [_card(name, created, serving) for name in serving.served_names]})
+    return compact({"object": "list", "data": [_card(name, created, serving) for name in serving.served_names]})
 
 
 def version_body() -> bytes:
     """The version of the API."""
-    return _compact({"version": API_VERSION})
+    return compact({"version": API_VERSION})
 
 
 def _card(name: str, created: int, serving: Serving) -> dict[str, object]:
@@ -47,7 +47,3 @@ def _card(name: str, created: int, serving: Serving) -> dict[str, object]:
         "max_model_len": serving.max_model_len,
         "permission": [permission],
     }
-
-
-def _compact(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastfront.errors import ApiError
@@ -47,6 +47,14 @@ def schema_error(details: Iterable[ErrorDetails]) -> ApiError:
     if len(found) > _MAX_SHOWN:
         lines.append(f"  ...and {len(found) - _MAX_SHOWN} more errors")
     return ApiError("\n".join(lines), kind="Bad Request", param=location(found[0]["loc"]) if found else None)
+
+
+def require_short(items: Sequence[object], most: int, field: str) -> None:
+    """Raises the schema's error if a field's list has more than `most` items."""
+    if len(items) > most:
+        message = f"List should have at most {most} items after validation, not {len(items)}"
+        ctx = {"field_type": "List", "max_length": most, "actual_length": len(items)}
+        raise schema_error([{"type": "too_long", "loc": (field,), "msg": message, "input": items, "ctx": ctx}])
 
 
 def location(loc: Iterable[int | str]) -> str:

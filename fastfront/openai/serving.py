@@ -71,6 +71,7 @@ class Serving:
     special_ids: frozenset[int]                 # of tokens that the tokenizer calls special
     no_effort: str                              # the least effort of reasoning that the template knows: none, or low
     merges_system: bool                         # the templates take a system message at the front only
+    stream_interval: int                        # least tokens per event of a stream, but for its first and last
     bounds_thinking: bool                       # whether the engine can end reasoning at a number of tokens
 
     quick_chats: QuickChats | None = field(init=False)  # None: every chat needs the long way
@@ -107,6 +108,7 @@ class Serving:
             stop_map=self.stops.wire_map, role=self.response_role if kind == "chat" else "assistant",
             force_usage=self.force_usage, prompt_details=self.answers.prompt_details, metrics=self.answers.metrics,
             tokens_as_ids=self.answers.tokens_as_ids, greedy_below=GREEDY_EPSILON, min_temperature=MIN_TEMPERATURE,
+            stream_interval=self.stream_interval,
         )  # fmt: skip
 
     def with_engine_limits(self, max_model_len: int) -> Serving:
@@ -165,6 +167,7 @@ def build_serving(config: ServeConfig) -> Serving:
         special_ids=tokenizer.special_ids(),
         merges_system=chat.system_comes_first(),
         no_effort=chat.no_effort(),
+        stream_interval=config.stream_interval,
         bounds_thinking=bounds_reasoning(parsers.reasoning) or (config.engine != "native" and told_markers(config.parsers)),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Required, TypeAlias
 
@@ -10,10 +9,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from fastfront.errors import ApiError, bad_value
+from fastfront.errors import ApiError
 from fastfront.openai.bodies import BodyReader, Header, require_json
 from fastfront.openai.calls import require_model
 from fastfront.openai.chat import render_chat
+from fastfront.openai.checks import refuse_media
+from fastfront.openai.events import compact
 from fastfront.openai.fields import Tool
 from fastfront.openai.message_types import CallsError, ChatMessage
 from fastfront.openai.serving import Serving
@@ -58,19 +59,15 @@ class DetokenizeBody(TypedDict, total=False):
     tokens: Required[list[Annotated[int, Field(ge=0, le=2**63 - 1)]]]
 
 
-def _no_check(_: Mapping[str, Any]) -> None:
-    pass
-
-
 def check_tokenize(body: Mapping[str, Any]) -> None:
-    """Raises ApiError for fields that exclude each other, and for those of media."""
+    """Raises ApiError for fields that exclude each other."""
     if body.get("continue_final_message") and body.get("add_generation_prompt"):
         raise ApiError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
 
 
 _CHAT: TypeAdapter[ChatPrompt] = TypeAdapter(ChatPrompt)
 _TOKENIZE: BodyReader[TokenizeBody] = BodyReader(TypeAdapter(TokenizeBody), check_tokenize)
-_DETOKENIZE: BodyReader[DetokenizeBody] = BodyReader(TypeAdapter(DetokenizeBody), _no_check)
+_DETOKENIZE: BodyReader[DetokenizeBody] = BodyReader(TypeAdapter(DetokenizeBody))
 
 
 def tokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:
@@ -79,9 +76,7 @@ def tokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:
     fields: Mapping[str, Any] = _TOKENIZE.read(body)
     require_model(fields, serving)
     tokenizer = serving.tokenizer
-    for name in ("mm_processor_kwargs", "media_io_kwargs"):
-        if fields.get(name):
-            raise bad_value(f"Per-request {name} are disabled: this server takes no media.", name)
+    refuse_media(fields)
     if not _is_chat(fields, body):
         ids = tokenizer.encode(fields["prompt"], fields.get("add_special_tokens", True))
     else:
@@ -94,7 +89,7 @@ def tokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:
             raise error.plainly from None
         ids = tokenizer.encode(text, fields.get("add_special_tokens", False))
     strings = tokenizer.tokens(ids) if fields.get("return_token_strs") else None
-    return _compact(
+    return compact(
         {"count": len(ids), "max_model_len": serving.max_model_len, "tokens": ids, "token_strs": strings}
     )
 
@@ -119,8 +114,4 @@ def detokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:
     if ids and max(ids) >= 2**32:
         raise ApiError("out of range integral type conversion attempted")
     known = serving.tokenizer.max_token_id
-    return _compact({"prompt": serving.tokenizer.decode([token for token in ids if token <= known])})
-
-
-def _compact(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return compact({"prompt": serving.tokenizer.decode([token for token in ids if token <= known])})

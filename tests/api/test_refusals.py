@@ -123,6 +123,15 @@ def test_c23_values_the_engine_sees(server: Server, mock: MockEngine) -> None:
     assert params[6]["temperature"] == 0
 
 
+def test_bad_words_behind_a_space_too(server: Server, mock: MockEngine) -> None:
+    since = mock.mark()
+    bare, spaced = (server.post("/tokenize", {"prompt": word}).json()["tokens"] for word in ("rain", " rain"))
+    assert len(bare) == len(spaced)
+    assert bare != spaced
+    assert server.completion({"bad_words": ["rain"]}, max_tokens=1).status_code == 200
+    assert mock.adds(since)[0]["params"]["_bad_words_token_ids"] == [bare, spaced]
+
+
 # ---- lengths (the server's limit is 2048)
 
 

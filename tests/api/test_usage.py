@@ -67,6 +67,15 @@ def test_continuous_usage_alone_is_ignored(server: Server, pieces: Pieces, kind:
     assert not any("usage" in chunk for chunk in chunks)
 
 
+@KINDS
+def test_stream_interval(server: Server, pieces: Pieces, kind: str) -> None:
+    script = scripted(*pieces.many(*"abcdefg"), then="length")
+    options = {"stream_interval": 3, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    *chunks, _ = chunks_of(server, kind, script, options)
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert counts == ([0] if kind == "chat" else []) + [1, 4, 7, 7]
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_usage_sums_choices_and_counts_each_prompt_once(server: Server, pieces: Pieces, stream: bool) -> None:
     script = scripted(*pieces.many("a", "b"), then="stop")

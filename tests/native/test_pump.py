@@ -131,6 +131,40 @@ def test_return_token_ids(rig: Rig, ids: Any) -> None:
     assert [e["choices"][0]["token_ids"] for e in events[1:]] == [[9707, 11], [1879]]
 
 
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+def test_an_interval_joins_tokens_but_the_first_and_the_last(rig: Rig, ids: Any, kind: str) -> None:
+    client = Client()
+    tokens = ids("one two three four five six seven eight")
+    _, (request,) = rig.start(client, stream=True, stream_interval=3, return_token_ids=True, kind=kind)
+    for k, token in enumerate(tokens):
+        rig.step([request, [token], LENGTH if k == len(tokens) - 1 else None])
+    events = [event["choices"][0] for event in client.events[:-1]]
+    told = [choice["token_ids"] for choice in events if choice.get("token_ids")]
+    assert told == [tokens[:1], tokens[1:4], tokens[4:7], tokens[7:]]
+    assert len(client.pieces) == len(told)
+    assert (client.text(), client.finish()) == ("one two three four five six seven eight", ("length", None))
+
+
+def test_an_interval_counts_the_tokens_of_each_choice(rig: Rig, ids: Any) -> None:
+    client = Client()
+    one, two, three = ids("a"), ids("b"), ids("c")
+    _, (first, second) = rig.start(client, stream=True, stream_interval=2, n=2, kind="completion")
+    rig.step([first, one], [second, two])
+    rig.step([first, three])
+    assert len(client.pieces) == 1
+    rig.step([first, three], [second, one, STOP])
+    assert (client.text(0), client.text(1)) == ("acc", "b")
+
+
+def test_an_interval_sends_nothing_of_a_stop_string(rig: Rig, ids: Any) -> None:
+    client = Client()
+    _, (request,) = rig.start(client, stream=True, stream_interval=4, stop=["two three"], kind="completion")
+    for token in ids("one two three four"):
+        rig.step([request, [token]])
+    assert (client.text(), client.finish()) == ("one ", ("stop", "two three"))
+    assert rig.aborted() == [request]
+
+
 def test_odd_token_ids_give_no_text(rig: Rig, ids: Any) -> None:
     client = Client()
     _, (request,) = rig.start(client)
@@ -330,7 +364,8 @@ def test_any_split_gives_the_same_text(data: st.DataObject) -> None:
     stops = data.draw(st.lists(st.text("ab .\né", min_size=1, max_size=3), max_size=3))
     rig = Rig(model.vocabulary)
     streamed, whole = Client(), Client()
-    _, (a,) = rig.start(streamed, stream=True, stop=stops, kind="completion")
+    interval = data.draw(st.integers(1, 4))
+    _, (a,) = rig.start(streamed, stream=True, stop=stops, kind="completion", stream_interval=interval)
     _, (b,) = rig.start(whole, stop=stops, kind="completion")
     at = 0
     while at < len(tokens):

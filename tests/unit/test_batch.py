@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -18,6 +19,17 @@ def test_each_conversation_is_a_prompt(serving: Serving) -> None:
     alone = [chat(serving, {"messages": messages, "max_tokens": 9}) for messages in (USER, OTHER)]
     assert prepared.prompts == [call.prompts[0] for call in alone]
     assert (prepared.n, prepared.kind, prepared.sampling["temperature"]) == (1, "chat", 0)
+
+
+def test_each_answer_repeats_its_own_conversation(serving: Serving) -> None:
+    turns = [[*USER, {"role": "assistant", "content": text}] for text in ("one ", "two ")]
+    prepared = prepare(prepare_batch, serving, {"messages": turns, "echo": True, "add_generation_prompt": False})
+    sink = prepared.sink
+    assert sink is not None
+    for index in range(2):
+        sink.add(index, "more", b"", b"", "stop", None, 1)
+    choices = json.loads(sink.end(2, 2))["choices"]
+    assert [choice["message"]["content"] for choice in choices] == ["one more", "two more"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastfront.errors import ApiError
+from fastfront.render.messages import BILLING_HEADER
 
 Fields = dict[str, Any]
 _SAME = (
@@ -60,7 +61,7 @@ def _system_text(content: str | list[Fields]) -> str:
 
 def _without_billing(text: str) -> str:
     """Some clients put a block that changes with each request before the system text: it would spoil prefix caching."""
-    return "" if text.startswith("x-anthropic-billing-header") else text
+    return "" if text.startswith(BILLING_HEADER) else text
 
 
 def _from_blocks(role: str, blocks: list[Fields]) -> Iterable[Fields]:

@@ -21,7 +21,7 @@ from fastfront.openai.messages.errors import error_object
 from fastfront.openai.messages.fields import CountBody, MessagesBody
 from fastfront.openai.messages.sink import MessageSink
 from fastfront.openai.prompts import require_output_fits
-from fastfront.openai.schema_errors import schema_error
+from fastfront.openai.schema_errors import require_short, schema_error
 from fastfront.openai.serving import Serving
 from fastfront.streams.prepared import PreparedCall
 
@@ -33,12 +33,8 @@ class MessagesError(ApiError):
         return compact(error_object(self))
 
 
-def _no_check(_: Mapping[str, Any]) -> None:
-    pass
-
-
-_MESSAGES: BodyReader[MessagesBody] = BodyReader(TypeAdapter(MessagesBody), _no_check, field_order.MESSAGES)
-_COUNT: BodyReader[CountBody] = BodyReader(TypeAdapter(CountBody), _no_check, field_order.MESSAGES)
+_MESSAGES: BodyReader[MessagesBody] = BodyReader(TypeAdapter(MessagesBody), places=field_order.MESSAGES)
+_COUNT: BodyReader[CountBody] = BodyReader(TypeAdapter(CountBody), places=field_order.MESSAGES)
 
 
 def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCall:
@@ -70,10 +66,7 @@ def _drop_idle_choice(chat: dict[str, Any], serving: Serving) -> None:
 def _check(fields: Mapping[str, Any], max_stop_strings: int) -> None:
     """Rules that belong to the shape, though no type can say them. Raises ApiError."""
     stop, thinking = fields.get("stop_sequences") or (), fields.get("thinking") or {}
-    if len(stop) > max_stop_strings:
-        message = f"List should have at most {max_stop_strings} items after validation, not {len(stop)}"
-        ctx = {"field_type": "List", "max_length": max_stop_strings, "actual_length": len(stop)}
-        raise schema_error([{"type": "too_long", "loc": ("stop_sequences",), "msg": message, "input": stop, "ctx": ctx}])
+    require_short(stop, max_stop_strings, "stop_sequences")
     # The part of a request that only fills a cache for another server makes one token, whatever its budget.
     if thinking.get("budget_tokens", 0) >= fields["max_tokens"] and not _fills_a_cache(fields):
         message = "Value error, thinking.budget_tokens must be less than max_tokens"

@@ -125,7 +125,7 @@ class ResponseSink:
         return compact(self._last_state(output, usage))
 
     def failure_event(self, code: int, message: str) -> bytes:
-        """`response.failed`, or nothing was begun and only the error is told."""
+        """`response.failed`, with the items that were whole."""
         self._settle()
         error = engine_failure(code, message)
         told = {"code": "server_error", "message": error.message}
