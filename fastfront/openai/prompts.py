@@ -104,14 +104,12 @@ def truncated(
 
 
 def require_vocabulary(ids: list[int], serving: Serving) -> None:
-    """Raises ApiError for an empty prompt or an id no embedding exists for."""
+    """Raises ApiError for an empty prompt or an id no embedding exists for; none is negative."""
     if not ids:
         raise ApiError("The decoder prompt cannot be empty")
     largest = max(ids)
     if largest > serving.max_prompt_token_id:
         raise ApiError(f"Token id {largest} is out of vocabulary")
-    if min(ids) < 0:
-        raise ApiError(f"Token id {min(ids)} is out of vocabulary")
 
 
 def require_routed_start(fields: Mapping[str, Any], length: int) -> None:

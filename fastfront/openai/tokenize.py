@@ -113,5 +113,4 @@ def detokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:
     ids = fields["tokens"]
     if ids and max(ids) >= 2**32:
         raise ApiError("out of range integral type conversion attempted")
-    known = serving.tokenizer.max_token_id
-    return compact({"prompt": serving.tokenizer.decode([token for token in ids if token <= known])})
+    return compact({"prompt": serving.tokenizer.decode(ids)})

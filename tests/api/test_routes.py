@@ -103,6 +103,12 @@ def test_tokenize_of_a_chat_is_what_the_engine_gets(server: Server, mock: MockEn
     assert body["tokens"] == mock.adds(since)[0]["prompt"]
 
 
+def test_texts_are_tokenized_with_the_models_own_begin(llama: Server) -> None:
+    asked: list[dict[str, Any]] = [{}, {"add_special_tokens": False}]
+    begun, bare = (llama.post("/tokenize", {"prompt": "x", **more}).json()["tokens"] for more in asked)
+    assert begun[1:] == bare
+
+
 def test_tokenize_has_no_length_limit(server: Server) -> None:
     assert server.post("/tokenize", {"prompt": "word " * 5000}).json()["count"] > 2048
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fastfront.config import Limits, ParserOptions
+from fastfront.config import AnswerOptions, Limits, ParserOptions
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.openai.tools.choice import Parsers
 from fastfront.openai.tools.registry import REASONING_PARSERS
@@ -267,7 +267,28 @@ def test_template_variables_come_from_flags_then_the_request(tmp_path: Path) -> 
     kept = {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": True}}
     assert text_of(serving, kept) == "<|im_start|>calm|True|none|None"
     assert "[{'t': 'x'}]" in text_of(serving, {"documents": [{"t": "x"}]})
+    both = {"documents": [{"t": "x"}], "chat_template_kwargs": {"documents": [{"t": "y"}], "reasoning_effort": "high"}}
+    assert text_of(serving, both) == "<|im_start|>calm||high|[{'t': 'x'}]"
+    assert text_of(serving, {**both, "reasoning_effort": "low"}) == "<|im_start|>calm|True|low|[{'t': 'x'}]"
     assert refusal(chat, serving, {"reasoning_effort": "huge"}).param == "body.reasoning_effort"
+
+
+@pytest.mark.parametrize(
+    ("server", "asked", "meant"), [(False, None, False), (True, None, True), (True, False, False), (False, True, True)]
+)
+@pytest.mark.parametrize("more", [{}, {"bad_words": ["x"]}], ids=["usual", "unusual"])
+def test_tokens_as_ids(serving: Serving, server: bool, asked: bool | None, meant: bool, more: dict[str, Any]) -> None:
+    told = dataclasses.replace(serving, answers=AnswerOptions(tokens_as_ids=server))
+    assert chat(told, {"logprobs": True, "return_tokens_as_token_ids": asked, **more}).tokens_as_ids == meant
+
+
+@pytest.mark.parametrize(("server", "asked", "meant"), [(1, None, 1), (5, None, 5), (5, 2, 5), (1, 7, 7)])
+@pytest.mark.parametrize("more", [{}, {"bad_words": ["x"]}], ids=["usual", "unusual"])
+def test_the_larger_stream_interval_holds(
+    serving: Serving, server: int, asked: int | None, meant: int, more: dict[str, Any]
+) -> None:
+    told = dataclasses.replace(serving, stream_interval=server)
+    assert chat(told, {"stream_interval": asked, **more}).stream_interval == meant
 
 
 def test_a_model_without_template_needs_one(tmp_path: Path) -> None:

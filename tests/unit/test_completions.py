@@ -25,6 +25,13 @@ def test_a_plain_request(serving: Serving) -> None:
     assert (call.kind, call.external_id[:5], call.n, call.hide_output) == ("completion", "cmpl-", 1, False)
 
 
+@pytest.mark.parametrize("prompt", ["abc", ["abc", "d"]], ids=["usual", "unusual"])
+def test_further_fields_reach_the_call_whatever_the_way(serving: Serving, prompt: Any) -> None:
+    fields = {"cache_salt": "s", "priority": -4, "stream_interval": 3, "return_tokens_as_token_ids": True, "logprobs": 1}
+    call = completion(serving, {"prompt": prompt, **fields})
+    assert (call.cache_salt, call.priority, call.stream_interval, call.tokens_as_ids, call.logprobs) == ("s", -4, 3, True, 1)
+
+
 def test_every_form_of_prompt(serving: Serving) -> None:
     abc, d = ids(serving, "abc"), ids(serving, "d")
     for prompt, expected in (("abc", [abc]), (["abc", "d"], [abc, d]), (abc, [abc]), ([abc, d], [abc, d]), (["d"], [d])):
