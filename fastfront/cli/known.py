@@ -90,7 +90,6 @@ _LORA = "adapters are not served; merge them into the model"
 _TLS = "clients' certificates are not asked for; put a proxy in front"
 _OTHER_METRICS = "/metrics has a fixed set of names"
 _ANSWERS = "answers are put together natively, no text of theirs is kept"
-_HUB = "give --revision, or a folder"
 
 _DROPPED: Mapping[str, Known] = {
     "trust-remote-code": _drop("no code of a model is run", switch=True),
@@ -166,7 +165,6 @@ _REFUSED: Mapping[str, Known] = {
     "enable-log-outputs": Known(_ANSWERS, switch=True),
     "enable-log-deltas": Known(_ANSWERS, switch=True),
     "tokenizer-mode": Known("tokenizer.json is read", neutral=("auto", "hf", "fast")),
-    "tokenizer-revision": Known(_HUB),
     "code-revision": Known("no code of a model is run"),
     "hf-token": Known("set the environment variable HF_TOKEN"),
     "hf-overrides": Known("change config.json in the model's folder"),

@@ -241,9 +241,10 @@ def _keep_alive() -> float:
 
 
 def _tokenizer(args: Namespace, path: Path) -> Path | None:
-    if args.tokenizer is None:
+    revision = args.tokenizer_revision or args.revision
+    if args.tokenizer is None and revision == args.revision:
         return None
-    folder = resolve_model(args.tokenizer, args.revision)
+    folder = resolve_model(args.tokenizer or args.model or args.model_flag, revision)
     return None if folder == path else folder
 
 

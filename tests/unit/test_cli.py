@@ -271,6 +271,29 @@ def test_the_hub_is_asked_for_small_files_only(tmp_path: Path, monkeypatch: pyte
     assert cli_model.ALIASES
 
 
+@pytest.mark.parametrize(
+    ("flags", "tokenizer"),
+    [
+        ([], None),
+        (["--revision", "v1"], None),
+        (["--revision", "v1", "--tokenizer-revision", "v1"], None),
+        (["--tokenizer-revision", "v2"], "name-v2"),
+        (["--tokenizer", "owner/other", "--revision", "v1"], "other-v1"),
+        (["--tokenizer", "owner/other", "--revision", "v1", "--tokenizer-revision", "v2"], "other-v2"),
+    ],
+)
+def test_the_tokenizer_may_have_a_revision_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], tokenizer: str | None
+) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+
+    def download(name: str, revision: str | None, allow_patterns: list[str]) -> str:
+        return str(tmp_path / f"{name.removeprefix('owner/')}-{revision}")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert config_from("owner/name", *flags).tokenizer == (None if tokenizer is None else tmp_path / tokenizer)
+
+
 def test_a_gguf_file_is_converted_by_the_engines_python(tmp_path: Path) -> None:
     file, folder = tmp_path / "some model.gguf", tmp_path / "converted"
     with pytest.raises(SetupError, match=r"some model\.gguf: no such file"):
