@@ -9,8 +9,22 @@ from libc.string cimport memchr, memcmp, memcpy
 from fastfront._speedups.buffers cimport Buf, buf_free, buf_init, buf_put
 
 
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX < 0x030D0000 /* with a GIL: nobody takes the item away meanwhile */
+    static int dict_get(PyObject *dict, PyObject *key, PyObject **found)
+    {
+        *found = PyDict_GetItemWithError(dict, key);
+        Py_XINCREF(*found);
+        return *found ? 1 : PyErr_Occurred() ? -1 : 0;
+    }
+    #else
+    #define dict_get PyDict_GetItemRef
+    #endif
+    """
+    int dict_get(object, object, PyObject **) except -1     # 1 with a new reference, 0: not there
+
 cdef extern from "Python.h":
-    int PyDict_GetItemRef(object, object, PyObject **) except -1
     object PyUnicode_Substring(object, Py_ssize_t, Py_ssize_t)
     Py_ssize_t PyUnicode_FindChar(object, Py_UCS4, Py_ssize_t, Py_ssize_t, int) except -2
     int PyUnicode_IS_COMPACT_ASCII(object)
@@ -48,7 +62,7 @@ def unpack(bytes packed not None) -> list:
 cdef bint put_known(Buf *b, dict known, object text) except -1:
     """Adds the packed ids that `known` has of a text; False if it has none."""
     cdef PyObject *found = NULL
-    if PyDict_GetItemRef(known, text, &found) == 0:
+    if dict_get(known, text, &found) == 0:
         return False
     try:
         put(b, PyBytes_AS_STRING(<object>found), PyBytes_GET_SIZE(<object>found))
