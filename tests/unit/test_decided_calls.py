@@ -38,6 +38,8 @@ TURN = TEXT + END
 QUOTED, PLAIN = ("now", '"x"'), ("now", "x")
 STREAM = other_way(CHAT)
 TWICE: Json = {**CHAT, "json": {"messages": [{"role": "user", "content": TEXT * 2}]}}
+QUIET: Json = {**CHAT, "json": {**CHAT["json"], "chat_template_kwargs": {"enable_thinking": False}}}
+MARKED: Json = {**STREAM, "json": {"stream": True, "messages": [{"role": "user", "content": f"<|tool_call|>{TEXT}"}]}}
 HALF: Json = {**CHAT, "json": {"messages": [{"role": "user", "content": '{"a": "\\ud83d"}'}]}}
 # Request, vLLM's answer, ours, vLLM's the other way, and a word of the reason.
 DECIDED: list[tuple[Json, Json, Json, Json, str]] = [
@@ -52,6 +54,8 @@ DECIDED: list[tuple[Json, Json, Json, Json, str]] = [
     (STREAM, events("stop", TURN), events("tool_calls", END, NOW), complete("tool_calls", None, NOW), "shows as text"),
     (STREAM, events("stop", TURN), events("tool_calls", END, QUOTED), complete("tool_calls", None, PLAIN), "shows as text"),
     (FORCED, complete("tool_calls", ""), complete("tool_calls", "", NOW), events("stop", TURN), "stands behind it"),
+    (QUIET, complete("stop", "", reasoning="\n"), complete("tool_calls", "", NOW), events("stop"), "told not to think"),
+    (MARKED, events("stop", f"<|tool_call|>{TURN}"), events("tool_calls", END, NOW), complete("stop"), "shows as text are calls"),
     (FORCED, complete("tool_calls", ""), complete("stop", TEXT[-9:] + END), events("stop", "x"), "did not come"),
     (STREAM, events("stop", "", ("now", '{"a": 1}}]')), events("stop", "", ("now", '{"a": 1}')), complete("stop"), "end where"),
     (CHAT, complete("length", "", NOW), complete("length", "", ("now", "")), complete("stop"), "not completed"),
@@ -122,7 +126,10 @@ def test_what_messages_and_responses_say() -> None:
     assert said({"status": 400, "json": {"error": {}}}) is None
 
 
-@pytest.mark.parametrize(("theirs", "ours", "holds"), [("ac", "abcd", True), ("abcd", "ac", False), ("ca", "abcd", False)])
+MORE = [("ac", "abcd", True), ("abd", "ac", False), ("acb", "abc", False), ("xa", "abc", True)]
+
+
+@pytest.mark.parametrize(("theirs", "ours", "holds"), MORE)
 def test_logprobs_of_more_tokens(theirs: str, ours: str, holds: bool) -> None:
     def response(tokens: str) -> Json:
         part = {"type": "output_text", "text": "x", "logprobs": [{"token": token} for token in tokens]}
