@@ -1,4 +1,5 @@
 """Chats of nothing but texts."""
+from libc.stdint cimport int64_t
 
 
 # (roles, texts) of a plain chat, or None; see plain_chat.
@@ -8,3 +9,10 @@ cdef tuple read_plain_chat(list messages)
 cdef class Guards:
     cdef readonly tuple inside, starts, ends
     cdef readonly bint stripped, filled
+    cdef bint passes(self, list texts) except -1
+
+
+cdef class Form:
+    cdef readonly Guards guards
+    cdef readonly int64_t begun, until
+    cdef readonly tuple parts

@@ -1,6 +1,11 @@
 # cython: language_level=3, freethreading_compatible=True
 """Chats of nothing but texts, which most are: told from others at little cost, and put into a template's fixed text."""
 from cpython.dict cimport PyDict_Size
+from libc.stdint cimport int64_t
+from libc.time cimport time
+
+cdef extern from "Python.h":
+    str PyUnicode_Join(object, object)
 
 
 def plain_chat(list messages not None):
@@ -56,6 +61,9 @@ cdef class Guards:
 
     def pass_all(self, list texts not None) -> bool:
         """Whether none of the texts is one that it must not be."""
+        return self.passes(texts)
+
+    cdef bint passes(self, list texts) except -1:
         cdef str text, found
         cdef Py_ssize_t n
         for text in texts:
@@ -73,3 +81,29 @@ cdef class Guards:
             if self.ends and text.endswith(self.ends):
                 return False
         return True
+
+
+cdef class Form:
+    """What a template prints for chats of the same roles: texts of its own, and places of messages whose texts stand there.
+
+    It holds for texts that pass `guards`, from `begun` until `until` (seconds of the system's clock); 0: for ever. Immutable.
+    """
+
+    def __init__(self, tuple parts not None, Guards guards not None, int64_t begun, int64_t until):
+        self.guards = guards
+        self.begun = begun
+        self.until = until
+        self.parts = parts
+
+    @property
+    def expired(self) -> bool:
+        return self.until != 0 and not self.begun <= time(NULL) < self.until
+
+    def fill(self, list texts not None):
+        """The prompt of a chat of these texts, one for each role; None if it does not hold for them."""
+        cdef list out = []
+        if not self.guards.passes(texts) or (self.until != 0 and not self.begun <= time(NULL) < self.until):
+            return None
+        for part in self.parts:
+            out.append(part if type(part) is str else texts[part])
+        return PyUnicode_Join("", out)

@@ -127,7 +127,8 @@ class ChatRenderer:
         text = skeletons.fill(roles, texts, add_generation_prompt)
         if text is None or ("s" in roles and any(text.startswith(BILLING_HEADER) for text in texts)):
             return None
-        return {"role": messages[-1]["role"], "content": texts[-1]}, text
+        content: Any = [{"type": "text", "text": texts[-1]}] if template.content_format == "openai" else texts[-1]
+        return {"role": messages[-1]["role"], "content": content}, text
 
     def fill(self) -> Callable[[str, list[str], bool], str | None] | None:
         """What makes the prompts of chats of nothing but texts (`Skeletons.fill`); None if the template has to be run for all."""

@@ -5,63 +5,69 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable
+from string import ascii_letters
 from typing import Any
 
-from fastfront._speedups.plain_chat import Guards
+from fastfront._speedups.plain_chat import Form, Guards
+from fastfront.render.text_flow import ROLES, Flow
 
 MOST_SKELETONS = 1024  # of one template
-MOST_MESSAGES = 64  # of a chat that has one
-ROLES = {"u": "user", "a": "assistant", "s": "system"}
+MOST_MESSAGES = 128  # of a chat that has one
+_TRIES = 20  # to find texts that pass
+_CHARS = 16  # of each
 
 
 class Skeletons:
-    """The fixed texts of one template by the roles of chats, for templates that are proved to have them (`text_flow`).
+    """The fixed texts of one template by the roles of chats, as far as it is known to have them (`text_flow`).
 
     Shared by all request threads: written under the lock, read without.
     """
 
-    __slots__ = ("_formats", "_guards", "_lock", "_mark", "_render")
+    __slots__ = ("_flow", "_forms", "_lock", "_render")
 
-    def __init__(self, guards: Guards, render: Callable[[list[dict[str, Any]], bool], str]) -> None:
+    def __init__(self, flow: Flow, render: Callable[[list[dict[str, Any]], bool], str]) -> None:
         """`render(messages, add_generation_prompt)` runs the template; it may raise."""
-        self._guards = guards
+        self._flow = flow
         self._render = render
-        self._formats: dict[str, str | None] = {}
+        self._forms: dict[str, Form | None] = {}
         self._lock = threading.Lock()
-        self._mark = secrets.token_hex(8)
 
     def fill(self, roles: str, texts: list[str], add_generation_prompt: bool) -> str | None:
         """The prompt of a chat as `plain_chat` gives it; None if the template has to be run."""
-        if not self._guards.pass_all(texts):
-            return None
         key = roles + "+" if add_generation_prompt else roles
-        formats = self._formats
-        if key in formats:  # never .get(): see docs/structures.md, rules between threads
-            form = formats[key]
-        elif len(roles) > MOST_MESSAGES or len(formats) >= MOST_SKELETONS:
+        forms = self._forms
+        if key in forms:  # never .get(): see docs/structures.md, rules between threads
+            form = forms[key]
+            if form is None:
+                return None
+            text = form.fill(texts)
+            if text is not None or not form.expired:
+                return text
+        elif not roles or len(roles) > MOST_MESSAGES or len(forms) >= MOST_SKELETONS:
             return None
-        else:
-            form = self._made(roles, add_generation_prompt)
-            with self._lock:
-                formats[key] = form
-        return None if form is None else form % tuple(texts)
+        form = self._made(roles, add_generation_prompt)
+        with self._lock:
+            forms[key] = form
+        return None if form is None else form.fill(texts)
 
-    def _made(self, roles: str, add_generation_prompt: bool) -> str | None:
-        """The fixed text with a %s for each message's, in their order and once each; None if that is not how they are printed."""
-        marks = [f"{self._mark}.{place}." for place in range(len(roles))]
-        messages = [{"role": ROLES[role], "content": mark} for role, mark in zip(roles, marks, strict=True)]
-        if not messages or not self._guards.pass_all(marks):
+    def _made(self, roles: str, add_generation_prompt: bool) -> Form | None:
+        """The fixed text, if the template gives the same for some texts that pass."""
+        form = self._flow.form(roles, add_generation_prompt)
+        if form is None:
             return None
+        texts = [_some_text(form.guards) for _ in roles]
+        messages = [{"role": ROLES[role], "content": self._flow.content(text)} for role, text in zip(roles, texts, strict=True)]
         try:
             text = self._render(messages, add_generation_prompt)
-        except Exception:  # whatever the template has against these roles it says when it is run
+        except Exception:  # it says so when it is run
             return None
-        pieces = []
-        for mark in marks:
-            piece, found, text = text.partition(mark)
-            if not found:
-                return None
-            pieces.append(piece)
-        if self._mark in "".join(pieces) + text:
-            return None
-        return "%s".join(piece.replace("%", "%%") for piece in [*pieces, text])
+        return form if form.fill(texts) == text else None
+
+
+def _some_text(guards: Guards) -> str:
+    """One that passes, if such a text does not take long to find."""
+    for _ in range(_TRIES):
+        text = "".join(secrets.choice(ascii_letters) for _ in range(_CHARS))
+        if guards.pass_all([text]):
+            break
+    return text

@@ -15,7 +15,7 @@ from fastfront.render.content_format import detect_content_format
 from fastfront.render.jinja import chat_environment
 from fastfront.render.limit import DEADLINE, RenderTimeout, limit
 from fastfront.render.skeleton import Skeletons
-from fastfront.render.text_flow import guards_of
+from fastfront.render.text_flow import Flow
 
 # Not variables of the template but arguments of whoever applies it.
 _RESERVED = frozenset({"chat_template", "tokenize", "messages", "tools", "continue_final_message", "conversation"})
@@ -30,8 +30,8 @@ class ChatTemplate:
     """One template, compiled once and shared by all request threads; nothing in it changes afterwards.
 
     `constants` are the special tokens a template may name (`bos_token`, ...). A template that nobody vouches for has
-    a time limit. `skeletons` renders chats of nothing but texts without running the template; None if that is not proved to be
-    the same.
+    a time limit. `skeletons` renders chats of nothing but texts without running the template, where that is known to be the same;
+    None if there is a limit.
     """
 
     __slots__ = (
@@ -66,8 +66,8 @@ class ChatTemplate:
         self._context: Callable[[dict[str, Any], bool], jinja2.runtime.Context] = template.new_context
         self._root: Callable[[jinja2.runtime.Context], Iterable[str]] = template.root_render_func
         self._join = "".join
-        guards = guards_of(ast) if self.content_format == "string" and timeout_s is None else None
-        self.skeletons = None if guards is None else Skeletons(guards, self.render)
+        flow = Flow(source, constants, self.content_format == "openai") if timeout_s is None else None
+        self.skeletons = None if flow is None else Skeletons(flow, self.render)
 
     def render(
         self,

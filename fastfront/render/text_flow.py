@@ -1,35 +1,39 @@
-"""Proving that a chat template prints the texts of messages and does nothing else with them.
+"""Finding out what a chat template prints around the texts of messages, and what it asks of them.
 
-Most templates look at the roles of messages and at little of their texts: whether one holds `</think>`, say. What is printed
-around the texts is the same then for all chats of the same roles whose texts are none of those that it looks for.
+Most templates look at the roles of messages and at little of their texts: whether one holds `</think>`, say. `Flow` runs a
+template with stand-ins for the texts (`Text`), which note what the template asks of them and answer as most texts would; whatever
+else it does with one ends the run (`NotFixed`). What is printed is the same then for all chats of these roles whose texts answer
+alike.
 """
 
 from __future__ import annotations
 
-from jinja2 import nodes
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NoReturn
 
-from fastfront._speedups.plain_chat import Guards
+import jinja2
 
-_KEYS = ("role", "content")
-_LOOP = frozenset({"first", "last", "index", "index0", "revindex", "revindex0", "length"})
-_FILTERS = frozenset({"trim", "length", "count", "upper", "lower", "default", "d", "string", "tojson", "int"})
-_FUNCTIONS = frozenset({"raise_exception", "namespace", "range", "dict"})
-_NEVER = frozenset({"loop", "self", "caller", "varargs", "kwargs", "super", "strftime_now", "lipsum", "cycler", "joiner"})
-_TRUE_OF_TEXT = frozenset({"string", "defined", "iterable", "sequence"})
-_FALSE_OF_TEXT = frozenset({"none", "undefined", "mapping", "number", "integer", "boolean", "callable"})
-_ATTRIBUTES_OF_DICT = frozenset(dir(dict))
+from fastfront._speedups.plain_chat import Form, Guards
+from fastfront.render.jinja import chat_environment
 
-# What an expression can be: what texts have no part in, the list of messages, a message, a message's text, a text that holds one.
-_CLEAN, _CHAT, _MESSAGE, _TEXT, _AROUND = "clean", "chat", "message", "text", "around"
-_PRINTED = frozenset({_CLEAN, _TEXT, _AROUND})
-
-
-class _NotFixed(Exception):
-    """What is printed may depend on the texts in another way."""
+ROLES = {"u": "user", "a": "assistant", "s": "system"}
+# Tests whose function says of a stand-in what it says of a text, or asks `==`.
+_TESTS = frozenset({
+    "defined", "undefined", "none", "mapping", "number", "integer", "float", "boolean", "callable", "true", "false", "==", "!=",
+    "eq", "equalto", "ne",
+})  # fmt: skip
+_TRUE_OF_TEXT = frozenset({"string", "sequence", "iterable"})
+_DAY = frozenset("aAbBdejmuwUVWyYCgGxDF")  # strftime's letters that change with the day at most
 
 
-class _Proof:
-    """Follows where the texts of messages can go. It is given up (`_NotFixed`) at whatever is not known to be harmless."""
+class NotFixed(BaseException):
+    """What is printed may depend on a text in a way that is not known. No Exception: templates' filters catch those."""
+
+
+class Seen:
+    """What one run of a template has asked of the texts, and whether it has asked for the day."""
 
     def __init__(self) -> None:
         self.inside: set[str] = set()
@@ -37,269 +41,264 @@ class _Proof:
         self.ends: set[str] = set()
         self.stripped = False
         self.filled = False
-        self._kinds: dict[str, str] = {"messages": _CHAT}
+        self.dated = False
 
-    def template(self, ast: nodes.Template) -> None:
-        """Goes through it until nothing more is learned of the variables."""
-        while True:
-            before = dict(self._kinds)
-            self._body(ast.body)
-            if self._kinds == before:
-                return
+    def guards(self) -> Guards:
+        """What texts must be for it to be answered alike."""
+        inside, starts, ends = (tuple(sorted(found)) for found in (self.inside, self.starts, self.ends))
+        return Guards(inside, starts, ends, self.stripped, self.filled)
 
-    # ---- statements ------------------------------------------------------------------------------------------------
-
-    def _body(self, body: list[nodes.Node]) -> None:
-        for node in body:
-            match node:
-                case nodes.Output():
-                    for part in node.nodes:
-                        self._require(self._kind(part) in _PRINTED)
-                case nodes.TemplateData():
-                    pass
-                case nodes.If():
-                    self._if(node)
-                case nodes.For():
-                    self._for(node)
-                case nodes.Assign():
-                    self._assign(node.target, self._kind(node.node))
-                case nodes.ExprStmt():
-                    self._kind(node.node)
-                case _:
-                    self._require(type(node).__name__ in ("Break", "Continue"))
-
-    def _if(self, node: nodes.If) -> None:
-        """Branches that no text can lead to are left out."""
-        for test, body in [(node.test, node.body), *((branch.test, branch.body) for branch in node.elif_)]:
-            known = self._truth(test)
-            if known is not False:
-                self._body(body)
-            if known is True:
-                return
-        self._body(node.else_)
-
-    def _for(self, node: nodes.For) -> None:
-        self._require(not node.recursive)
-        kind = self._kind(node.iter)
-        self._require(kind in (_CLEAN, _CHAT))
-        self._assign(node.target, _MESSAGE if kind == _CHAT else _CLEAN)
-        if node.test is not None:
-            self._truth(node.test)
-        self._body(node.body)
-        self._body(node.else_)
-
-    def _assign(self, target: nodes.Node, kind: str) -> None:
-        if isinstance(target, nodes.Name):
-            self._require(target.name not in ("messages", "loop") and self._kinds.setdefault(target.name, kind) == kind)
-        else:
-            self._require(kind == _CLEAN and isinstance(target, (nodes.NSRef, nodes.Tuple)))
-            if isinstance(target, nodes.Tuple):
-                for item in target.items:
-                    self._assign(item, _CLEAN)
-
-    # ---- expressions -----------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _require(known: bool) -> None:
-        if not known:
-            raise _NotFixed
-
-    def _clean(self, *parts: nodes.Node | None) -> str:
-        for part in parts:
-            self._require(part is None or self._kind(part) == _CLEAN)
-        return _CLEAN
-
-    def _truth(self, node: nodes.Node) -> bool | None:
-        """What a condition is for all texts that pass; None if that depends on something else than texts."""
-        match node:
-            case nodes.Not():
-                known = self._truth(node.node)
-                return None if known is None else not known
-            case nodes.And() | nodes.Or():
-                ends = isinstance(node, nodes.Or)  # the side that decides alone
-                left = self._truth(node.left)
-                if left is ends:
-                    return ends
-                right = self._truth(node.right)
-                return ends if right is ends else left if left == right else None
-            case nodes.Const():
-                return bool(node.value)
-            case nodes.Test() if node.name in _TRUE_OF_TEXT | _FALSE_OF_TEXT and self._kind(node.node) in (_TEXT, _AROUND):
-                return node.name in _TRUE_OF_TEXT
-            case nodes.Compare() if len(node.ops) == 1 and node.ops[0].op in ("in", "notin"):
-                return self._membership(node.expr, node.ops[0].expr, node.ops[0].op == "in")
-            case nodes.Call() if (guard := self._guard(node)) is not None:
-                found, text = guard
-                self._require(text != "")
-                found.add(text)
-                return False
-        if isinstance(node, (nodes.Name, nodes.Getattr, nodes.Getitem)) and self._kind(node) == _TEXT:
-            self.filled = True
-            return True
-        self._clean(node)
-        return None
-
-    def _membership(self, item: nodes.Expr, holder: nodes.Expr, positive: bool) -> bool | None:
-        kind = self._kind(holder)
-        if kind in (_TEXT, _MESSAGE):
-            self._require(isinstance(item, nodes.Const) and isinstance(item.value, str) and item.value != "")
-            assert isinstance(item, nodes.Const)
-            if kind == _MESSAGE:
-                return (item.value in _KEYS) is positive
-            self.inside.add(item.value)
-            return not positive
-        self._require(kind == _CLEAN)
-        self._clean(item)
-        return None
-
-    def _guard(self, node: nodes.Call) -> tuple[set[str], str] | None:
-        """`text.startswith("...")` or `text.endswith("...")`: what texts must not have, and where."""
-        call = self._method(node)
-        if call is None or call[0] not in ("startswith", "endswith") or len(call[1]) != 1:
-            return None
-        return (self.starts if call[0] == "startswith" else self.ends), call[1][0]
-
-    def _method(self, node: nodes.Call) -> tuple[str, list[str]] | None:
-        """A method of a message's text that is called with nothing but texts of the template: its name, and these."""
-        target = node.node
-        if not isinstance(target, nodes.Getattr) or self._kind(target.node) != _TEXT:
-            return None
-        values = [arg.value for arg in node.args if isinstance(arg, nodes.Const)]
-        self._require(len(values) == len(node.args) and not (node.kwargs or node.dyn_args or node.dyn_kwargs))
-        self._require(all(isinstance(value, str) for value in values))
-        return target.attr, values
-
-    def _strips(self, name: str, given: list[str]) -> None:
-        """Taking away what texts that pass do not begin or end with leaves them alone."""
-        self._require(name in ("strip", "lstrip", "rstrip", "trim") and len(given) <= 1)
-        if not given:
-            self.stripped = True
-            return
-        if name != "rstrip":
-            self.starts.update(given[0])
-        if name != "lstrip":
-            self.ends.update(given[0])
-
-    def _kind(self, node: nodes.Node) -> str:
-        match node:
-            case nodes.Const() | nodes.TemplateData():
-                return _CLEAN
-            case nodes.Name():
-                self._require(node.name not in _NEVER)
-                return self._kinds.get(node.name, _CLEAN)
-            case nodes.Getattr() if isinstance(node.node, nodes.Name) and node.node.name == "loop":
-                self._require(node.attr in _LOOP)
-                return _CLEAN
-            case nodes.Getattr():
-                return self._item(self._kind(node.node), node.attr)
-            case nodes.Getitem():
-                return self._subscript(node)
-            case nodes.Add() | nodes.Concat():
-                parts = node.nodes if isinstance(node, nodes.Concat) else [node.left, node.right]
-                kinds = {self._kind(part) for part in parts}
-                self._require(kinds <= _PRINTED)
-                return _CLEAN if kinds == {_CLEAN} else _AROUND
-            case nodes.CondExpr():
-                return self._choice(node)
-            case nodes.Filter():
-                return self._filter(node)
-            case nodes.Call():
-                return self._call(node)
-            case nodes.Test() | nodes.Compare() | nodes.Not() | nodes.And() | nodes.Or():
-                return self._condition(node)
-            case nodes.Sub() | nodes.Mul() | nodes.Div() | nodes.FloorDiv() | nodes.Mod() | nodes.Pow():
-                return self._clean(node.left, node.right)
-            case nodes.Neg() | nodes.Pos():
-                return self._clean(node.node)
-            case nodes.List() | nodes.Tuple():
-                return self._clean(*node.items)
-        raise _NotFixed
-
-    def _condition(self, node: nodes.Node) -> str:
-        """A condition's own kind; one that looks at texts is decided before (`_truth`)."""
-        match node:
-            case nodes.Test():
-                if self._kind(node.node) != _CLEAN:
-                    self._require(node.name in _TRUE_OF_TEXT | _FALSE_OF_TEXT and self._kind(node.node) != _MESSAGE)
-                return self._clean(*node.args)
-            case nodes.Compare() if len(node.ops) == 1 and node.ops[0].op in ("in", "notin"):
-                self._membership(node.expr, node.ops[0].expr, True)
-                return _CLEAN
-            case nodes.Compare():
-                return self._clean(node.expr, *(operand.expr for operand in node.ops))
-        self._truth(node)
-        return _CLEAN
-
-    def _item(self, kind: str, name: str) -> str:
-        self._require(kind in (_CLEAN, _MESSAGE) and not name.startswith("_"))
-        if kind == _CLEAN:
-            return _CLEAN
-        self._require(name not in _ATTRIBUTES_OF_DICT)
-        return _TEXT if name == "content" else _CLEAN
-
-    def _subscript(self, node: nodes.Getitem) -> str:
-        kind = self._kind(node.node)
-        if isinstance(node.arg, nodes.Slice):
-            self._require(kind in (_CLEAN, _CHAT))
-            self._clean(node.arg.start, node.arg.stop, node.arg.step)
-            return kind
-        if kind == _CHAT:
-            self._clean(node.arg)
-            self._require(not isinstance(node.arg, nodes.Const) or isinstance(node.arg.value, int))
-            return _MESSAGE
-        if kind == _CLEAN:
-            return self._clean(node.arg)
-        self._require(isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str))
-        assert isinstance(node.arg, nodes.Const)
-        return self._item(kind, node.arg.value)
-
-    def _choice(self, node: nodes.CondExpr) -> str:
-        known = self._truth(node.test)
-        chosen = [*([node.expr1] if known is not False else []), *([node.expr2] if known is not True and node.expr2 else [])]
-        kinds = {self._kind(part) for part in chosen}
-        self._require(kinds <= _PRINTED)
-        return kinds.pop() if len(kinds) == 1 else _AROUND
-
-    def _filter(self, node: nodes.Filter) -> str:
-        self._require(node.node is not None and node.name in _FILTERS and not (node.dyn_args or node.dyn_kwargs))
-        assert node.node is not None
-        kind = self._kind(node.node)
-        self._clean(*node.args, *(pair.value for pair in node.kwargs))
-        if kind == _TEXT:
-            self._require(not node.args and not node.kwargs)
-            if node.name == "trim":
-                self._strips("trim", [])
-            else:
-                self._require(node.name == "string")
-            return _TEXT
-        self._require(kind == _CLEAN or (kind == _CHAT and node.name in ("length", "count")))
-        return _CLEAN
-
-    def _call(self, node: nodes.Call) -> str:
-        if isinstance(node.node, nodes.Name):
-            self._require(node.node.name in _FUNCTIONS and node.node.name not in self._kinds)
-            self._require(not (node.dyn_args or node.dyn_kwargs))
-            return self._clean(*node.args, *(pair.value for pair in node.kwargs))
-        called = self._method(node)
-        if called is not None:
-            self._strips(*called)
-            return _TEXT
-        target = node.node
-        self._require(isinstance(target, nodes.Getattr) and not target.attr.startswith("_"))
-        assert isinstance(target, nodes.Getattr)
-        self._require(not (node.dyn_args or node.dyn_kwargs))
-        return self._clean(target.node, *node.args, *(pair.value for pair in node.kwargs))
+    def strftime_now(self, form: object) -> str:
+        """The template's function, if what it gives holds for a day."""
+        letters = form.split("%")[1:] if isinstance(form, str) and "%%" not in form else [""]
+        if not all(letter and letter.lstrip("-")[:1] in _DAY for letter in letters):
+            raise NotFixed
+        self.dated = True
+        assert isinstance(form, str)
+        return datetime.now().strftime(form)
 
 
-def guards_of(ast: nodes.Template) -> Guards | None:
-    """What texts of a chat must not be for what is printed around them to depend on nothing but roles; None: it may anyway.
+def _refused(*_args: object, **_kwargs: object) -> NoReturn:
+    raise NotFixed
 
-    `ast` is a template in which a message's content is one text.
+
+class Text:
+    """Stands for the text of a message, or for one that is put together of such (places of messages) and of known ones.
+
+    It is no str: what does not know it fails. What begins with an underscore is out of a template's reach.
     """
-    proof = _Proof()
-    try:
-        proof.template(ast)
-    except _NotFixed:
-        return None
-    inside, starts, ends = (tuple(sorted(found)) for found in (proof.inside, proof.starts, proof.ends))
-    return Guards(inside, starts, ends, proof.stripped, proof.filled)
+
+    __slots__ = ("_parts", "_seen")
+
+    def __init__(self, seen: Seen, parts: Iterable[str | int]) -> None:
+        self._seen = seen
+        self._parts = tuple(parts)
+
+    def _single(self, *known: object) -> None:
+        """Raises NotFixed unless this is one message's text and the others are texts with something in them."""
+        if len(self._parts) != 1 or not all(isinstance(text, str) and text for text in known):
+            raise NotFixed
+
+    def __add__(self, other: object) -> Text:
+        return self._with((self, other)) if isinstance(other, str | Text) else _refused()
+
+    def __radd__(self, other: object) -> Text:
+        return self._with((other, self)) if isinstance(other, str) else _refused()
+
+    def _with(self, items: tuple[object, object]) -> Text:
+        joined = _joined(items)
+        assert isinstance(joined, Text)
+        return joined
+
+    def __bool__(self) -> bool:
+        if not any(isinstance(part, str) for part in self._parts):
+            self._seen.filled = True
+        return True
+
+    def __contains__(self, item: object) -> bool:
+        self._single(item)
+        self._seen.inside.add(str(item))
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        if other is None or isinstance(other, bool | int | float):
+            return False
+        return not self if isinstance(other, str) and not other else _refused()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def startswith(self, *given: object) -> bool:
+        return self._edge(self._seen.starts, given)
+
+    def endswith(self, *given: object) -> bool:
+        return self._edge(self._seen.ends, given)
+
+    def _edge(self, found: set[str], given: tuple[object, ...]) -> bool:
+        texts = given[0] if len(given) == 1 and isinstance(given[0], tuple) else given
+        if not texts or (texts is given and len(given) > 1):
+            raise NotFixed
+        self._single(*texts)
+        found.update(map(str, texts))
+        return False
+
+    def strip(self, *given: object) -> Text:
+        return self._stripped(given, left=True, right=True)
+
+    def lstrip(self, *given: object) -> Text:
+        return self._stripped(given, left=True, right=False)
+
+    def rstrip(self, *given: object) -> Text:
+        return self._stripped(given, left=False, right=True)
+
+    def _stripped(self, given: tuple[object, ...], left: bool, right: bool) -> Text:
+        chars = given[0] if given else None
+        if len(given) > 1 or not (chars is None or (isinstance(chars, str) and chars)):
+            raise NotFixed
+        parts = list(self._parts)
+        for wanted, place, cut in ((left, 0, str.lstrip), (right, -1, str.rstrip)):
+            while wanted and isinstance(part := parts[place], str):
+                parts[place] = cut(part, chars)
+                if parts[place]:
+                    break
+                del parts[place]  # there is a message's text left: known ones are not next to each other
+            if wanted and not isinstance(parts[place], str):
+                self._ends_well(chars, left=place == 0, alone=len(parts) == 1)
+        return Text(self._seen, parts)
+
+    def _ends_well(self, chars: str | None, left: bool, alone: bool) -> None:
+        """Texts that pass do not begin or end with what is taken away, and are there where something stands behind them."""
+        if not alone:
+            self._seen.filled = True
+        if chars is None:
+            self._seen.stripped = True
+        else:
+            (self._seen.starts if left else self._seen.ends).update(chars)
+
+    def removeprefix(self, known: object) -> Text:
+        self.startswith(known)
+        return self
+
+    def removesuffix(self, known: object) -> Text:
+        self.endswith(known)
+        return self
+
+    def _lacks(self, known: object) -> None:
+        if known in self:
+            raise NotFixed
+
+    def split(self, known: object = None, maxsplit: object = -1) -> list[Text]:
+        self._lacks(known)
+        return [self]
+
+    def rsplit(self, known: object = None, maxsplit: object = -1) -> list[Text]:
+        return self.split(known)
+
+    def partition(self, known: object) -> tuple[Text, str, str]:
+        self._lacks(known)
+        return self, "", ""
+
+    def rpartition(self, known: object) -> tuple[str, str, Text]:
+        self._lacks(known)
+        return "", "", self
+
+    def replace(self, known: object, other: object) -> Text:
+        self._lacks(known)
+        return self if isinstance(other, str) else _refused()
+
+    def find(self, known: object) -> int:
+        self._lacks(known)
+        return -1
+
+    rfind = find
+
+    def count(self, known: object) -> int:
+        self._lacks(known)
+        return 0
+
+    __getattr__ = __getitem__ = __iter__ = __len__ = __str__ = __repr__ = __format__ = __hash__ = __call__ = _refused
+    __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = __index__ = __complex__ = __bytes__ = __trunc__ = _refused
+    __mul__ = __rmul__ = __mod__ = __rmod__ = __sub__ = __rsub__ = __truediv__ = __rtruediv__ = __floordiv__ = _refused
+    __rfloordiv__ = __pow__ = __rpow__ = __neg__ = __pos__ = __invert__ = __abs__ = __reversed__ = _refused
+    __matmul__ = __rmatmul__ = _refused
+    __divmod__ = __rdivmod__ = __round__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refused
+
+
+class _Message(dict[str, Any]):
+    """A message, or a part of one, whose fields come in no known order."""
+
+    __iter__ = keys = values = items = copy = __reversed__ = __or__ = __ror__ = __repr__ = _refused
+
+
+def _shown(value: object) -> object:
+    """What takes the place of `str` where templates print."""
+    return value if isinstance(value, Text) else str(value)
+
+
+def _joined(items: Iterable[object]) -> str | Text:
+    """What takes the place of joining: a text if all are, else a stand-in."""
+    parts: list[str | int] = []
+    seen: Seen | None = None
+    for item in items:
+        if isinstance(item, Text):
+            seen = item._seen
+        for part in item._parts if isinstance(item, Text) else (str(item),):
+            if parts and isinstance(part, str) and isinstance(last := parts[-1], str):
+                parts[-1] = last + part
+            elif part != "":
+                parts.append(part)
+    return "".join(map(str, parts)) if seen is None else Text(seen, parts)
+
+
+def _guarded(name: str, function: Callable[..., Any], known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    """A filter or test that ends the run when it is given a stand-in, unless it is among those that are `known` to be right."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(value, Text) for value in (*args, *kwargs.values())):
+            return known[name](*args, **kwargs) if name in known else _refused()
+        return function(*args, **kwargs)
+
+    return guarded
+
+
+@jinja2.pass_context  # not while the template is compiled
+def _never(*_args: object, **_kwargs: object) -> NoReturn:
+    raise NotFixed
+
+
+def _trimmed(value: object, chars: str | None = None) -> object:
+    return value.strip(*([] if chars is None else [chars])) if isinstance(value, Text) else _refused()
+
+
+def _itself(value: object) -> object:
+    return value if isinstance(value, Text) else _refused()
+
+
+def _true(_value: object) -> bool:
+    return True
+
+
+class Flow:
+    """One template, compiled to be run with stand-ins. Any thread; nothing changes in it."""
+
+    def __init__(self, source: str, constants: Mapping[str, object], as_parts: bool) -> None:
+        """`constants` as for ChatTemplate; `as_parts`: it reads contents that are lists of parts. Raises jinja2.TemplateError."""
+        environment = chat_environment()
+        filters: dict[str, Any] = environment.filters
+        tests: dict[str, Any] = environment.tests
+        known: dict[str, Any] = {"trim": _trimmed, "string": _itself, "default": filters["default"], "d": filters["d"]}
+        environment.filters = {name: _guarded(name, function, known) for name, function in filters.items()}
+        environment.filters["random"] = _never
+        known = {name: function for name, function in tests.items() if name in _TESTS} | dict.fromkeys(_TRUE_OF_TEXT, _true)
+        environment.tests = {name: _guarded(name, function, known) for name, function in tests.items()}
+        environment.concat = _joined  # type: ignore[method-assign, assignment]
+        template = environment.from_string(source)
+        self._root: Callable[[jinja2.runtime.Context], Iterator[object]] = template.root_render_func
+        # What compiled templates print with and `~` are names of their module.
+        self._root.__globals__.update(str=_shown, str_join=_joined)
+        self._context: Callable[[dict[str, Any], bool], jinja2.runtime.Context] = template.new_context
+        self._constants = {**template.globals, **constants, "tools": None, "documents": None, "lipsum": _refused}
+        self._as_parts = as_parts
+
+    def form(self, roles: str, add_generation_prompt: bool) -> Form | None:
+        """What is printed around the texts of a chat of these roles; None if that is not known, or the template refuses them."""
+        begun = datetime.now()
+        seen = Seen()
+        messages = [_Message(role=ROLES[role], content=self.content(Text(seen, [k]))) for k, role in enumerate(roles)]
+        own = {"messages": messages, "add_generation_prompt": add_generation_prompt, "strftime_now": seen.strftime_now}
+        if self._as_parts and "s" in roles:
+            seen.filled = True  # a system message without text has no part
+        try:
+            printed = _joined(self._root(self._context({**self._constants, **own}, True)))
+        except (NotFixed, Exception):  # whatever the template has against these roles it says when it is run
+            return None
+        if not isinstance(printed, Text):
+            return None
+        midnight = datetime.combine(begun.date() + timedelta(days=1), datetime.min.time())
+        until = int(midnight.timestamp()) if seen.dated else 0
+        return Form(printed._parts, seen.guards(), int(begun.timestamp()), until)
+
+    def content(self, text: object) -> object:
+        """A message's content as the template reads it."""
+        return [_Message(type="text", text=text)] if self._as_parts else text

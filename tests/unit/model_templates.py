@@ -1,0 +1,52 @@
+"""Chat templates that do what those of well-known models do."""
+
+LLAMA_3 = (  # what those of Llama 3.1 to 3.3 do
+    "{{- bos_token }}{%- if not date_string is defined %}{%- if strftime_now is defined %}"
+    "{%- set date_string = strftime_now('%d %b %Y') %}{%- else %}{%- set date_string = '26 Jul 2024' %}{%- endif %}{%- endif %}"
+    "{%- if messages[0]['role'] == 'system' %}{%- set system_message = messages[0]['content']|trim %}"
+    "{%- set messages = messages[1:] %}{%- else %}{%- set system_message = '' %}{%- endif %}"
+    "{{- '<|system|>Today Date: ' + date_string + '\n\n' }}{{- system_message }}{{- '<|eot|>' }}"
+    "{%- for message in messages %}{%- if not (message.role == 'tool' or 'tool_calls' in message) %}"
+    "{{- '<|' + message['role'] + '|>\n\n'+ message['content'] | trim + '<|eot|>' }}{%- elif 'tool_calls' in message %}"
+    "{{- raise_exception('one call') }}"
+    "{%- elif message.content is mapping %}{{- message.content | tojson }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|assistant|>\n\n' }}{%- endif %}"
+)
+MACRO = (  # of Qwen3.5, for one
+    "{%- macro render_content(content) %}{%- if content is string %}{{- content }}"
+    "{%- elif content is iterable and content is not mapping %}"
+    "{%- for item in content %}{%- if 'text' in item %}{{- item.text }}"
+    "{%- else %}{{- raise_exception('type') }}{%- endif %}{%- endfor %}"
+    "{%- endif %}{%- endmacro %}{%- set ns = namespace(multi=true, last=messages|length - 1) %}"
+    "{%- for message in messages[::-1] %}"
+    "{%- set index = (messages|length - 1) - loop.index0 %}{%- if ns.multi and message.role == 'user' %}"
+    "{%- set content = render_content(message.content)|trim %}"
+    "{%- if not(content.startswith('<tool_response>') and content.endswith('</tool_response>')) %}{%- set ns.multi = false %}"
+    "{%- set ns.last = index %}{%- endif %}{%- endif %}{%- endfor %}"
+    "{%- for message in messages %}{%- set content = render_content(message.content)|trim %}{%- if message.role == 'assistant' %}"
+    "{%- set reasoning = '' %}{%- if message.reasoning_content is string %}"
+    "{%- set reasoning = message.reasoning_content %}{%- else %}"
+    "{%- if '</think>' in content %}{%- set reasoning = content.split('</think>')[0].rstrip('\n').split('<think>')[-1] %}"
+    "{%- set content = content.split('</think>')[-1].lstrip('\n') %}{%- endif %}{%- endif %}{%- if loop.index0 > ns.last %}"
+    "{{- '<|im_start|>' + message.role + '\n<think>\n' + reasoning|trim + '\n</think>\n\n' + content }}{%- else %}"
+    "{{- '<|im_start|>' + message.role + '\n' + content }}{%- endif %}"
+    "{%- else %}{{- '<|im_start|>' + message.role + '\n' + content }}"
+    "{%- endif %}{{- '<|im_end|>\n' }}{%- endfor %}"
+)
+GATHERED = (  # of DeepSeek V3, for one
+    "{% set ns = namespace(first=true, system='') %}{%- for m in messages %}{%- if m['role'] == 'system' %}{%- if ns.first %}"
+    "{%- set ns.system = ns.system + m['content'] %}{%- set ns.first = false %}{%- else %}"
+    "{%- set ns.system = ns.system + '\n\n' + m['content'] %}{%- endif %}{%- endif %}{%- endfor %}{{ bos_token }}{{ ns.system }}"
+    "{%- for m in messages %}{%- if m['role'] == 'user' %}{{'<U>' + m['content']}}{%- elif m.role == 'assistant' %}"
+    "{%- set content = m['content'] %}{{ '<A>' ~ content.split('</think>')[-1] }}{%- endif %}{%- endfor %}"
+)
+PREFIXED = (  # of Gemma 3
+    "{%- if messages[0]['role'] == 'system' -%}{%- if messages[0]['content'] is string -%}"
+    "{%- set prefix = messages[0]['content'] + '\n\n' -%}{%- else -%}"
+    "{%- set prefix = messages[0]['content'][0]['text'] + '\n\n' -%}"
+    "{%- endif -%}{%- set loop_messages = messages[1:] -%}{%- else -%}{%- set prefix = '' -%}{%- set loop_messages = messages -%}"
+    "{%- endif -%}{%- for message in loop_messages -%}{{ '<t>' + message.role + '\n' + (prefix if loop.first else '') }}"
+    "{%- if message['content'] is string -%}{{ message['content'] | trim }}{%- elif message['content'] is iterable -%}"
+    "{%- for item in message['content'] -%}{%- if item['type'] == 'text' -%}{{ item['text'] | trim }}{%- endif -%}{%- endfor -%}"
+    "{%- endif -%}{{ '</t>\n' }}{%- endfor -%}"
+)
