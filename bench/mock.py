@@ -157,22 +157,22 @@ def _cost(what: str, step_ms: float, count: int, before: Snapshot, after: Snapsh
 def main(argv: list[str] | None = None) -> int:
     """Prints a table."""
     parser = argparse.ArgumentParser("bench.mock", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--streams", default="1024,2048,4096", help="(default: %(default)s)")
-    parser.add_argument("--step-ms", default="10,0", help="(default: %(default)s)")
+    parser.add_argument("--streams", type=_numbers, default="1024,2048,4096", help="(default: %(default)s)")
+    parser.add_argument("--step-ms", type=_numbers, default="10,0", help="(default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     args = parser.parse_args(argv)
     python = find_paths(os.environ).engine_venv / "bin" / "python"
     found = []
     print("| load | step ms | per second | engine CPU us each | cores |\n|---|---|---|---|---|")
-    for step_ms in map(float, args.step_ms.split(",")):
+    for step_ms in args.step_ms:
         with tempfile.TemporaryDirectory(prefix="fastfront-mock-") as name:
             drain = Drain(Path(name))
             command = [str(python), "-m", "engine.mock", "--headless", "--linger-s", "0", "--handshake", drain.address]
             child = Child("mock engine", [*command, "--step-ms", str(step_ms)], Path(name) / "mock.log")
             try:
                 drain.accept()
-                for streams in map(int, args.streams.split(",")):
+                for streams in map(int, args.streams):
                     found.append(measure_streams(drain, child.pid, streams, step_ms, args.seconds))
                     _show(found[-1])
                 found.append(measure_streams(drain, child.pid, WITH_LOGPROBS, step_ms, args.seconds, logprobs=5))
@@ -186,6 +186,13 @@ def main(argv: list[str] | None = None) -> int:
     if args.json:
         args.json.write_text(json.dumps([asdict(cost) for cost in found], indent=1) + "\n")
     return 0
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not numbers by comma") from None
 
 
 def _show(cost: Cost) -> None:

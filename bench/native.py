@@ -109,6 +109,8 @@ def main() -> int:
     path = Path(options.tokenizer)
     if not path.is_file():
         path = folder / options.tokenizer / "tokenizer.json"
+    if not path.is_file():
+        parser.error(f"--tokenizer: no such file: {path} (make tokenizers fetches some)")
     figures = measure(path, options.repeats)
     for name, value in figures.items():
         print(f"{name:45} {value:10.2f}")

@@ -27,7 +27,7 @@ from bench.load import Load
 from bench.load.run import run
 from bench.peers.base import SERVED, wait_healthy
 from bench.peers.engine import MockEngine
-from bench.peers.processes import Child
+from bench.peers.processes import Child, PeerFailed
 from bench.ports import free_port
 from tools.setup.paths import Paths, find_paths
 
@@ -111,7 +111,11 @@ def main() -> int:
         folder = (arguments.keep or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         root = (arguments.root or paths.root).resolve()
-        counted = count(paths, root, folder, load, shlex.split(arguments.flags))
+        try:
+            counted = count(paths, root, folder, load, shlex.split(arguments.flags))
+        except PeerFailed as error:
+            print(f"bench.request: {error}", file=sys.stderr)
+            return 1
     for thread, instructions in counted.items():
         if instructions >= _FEWEST:
             print(f"{thread:24} {instructions:12,.0f}")

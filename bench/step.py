@@ -122,6 +122,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    if not args.tokenizer.is_file():
+        parser.error(f"--tokenizer: no such file: {args.tokenizer} (make tokenizers fetches some)")
     vocabulary = Vocabulary.from_tokenizer(Tokenizer.from_file(str(args.tokenizer)))
     benches = [Bench(vocabulary, args.streams, seed) for seed in (1, 2)]
     for bench in benches:
