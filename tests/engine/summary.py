@@ -40,7 +40,8 @@ ROWS = (
     Row("tokens of one rank: tensor parallel 2, sampled; SmolLM2", "test_tensor_parallel.py", "sampled_tokens|smollm2"),
     Row("tokens of generate: SmolLM2 over the wire", "test_smollm2.py"),
     Row("tokens of generate: over the wire, cached, preempted, after sleep", "test_core.py", "generate|caching|preempt|slept"),
-    Row("tokens of generate: recorded steps and attention by a kernel", "test_gpu_parts.py", "recorded_steps"),
+    Row("tokens of generate: recorded steps and attention by a kernel", "test_gpu_parts.py", "steps_and_a_kernel"),
+    Row("GPUs with stand-ins: memory, devices, what is recorded, the check", "test_gpu_parts.py", "^(?!.*steps_and_a_kernel)"),
     Row("paged attention by Triton (interpreted without a GPU)", "test_triton_attention.py"),
     Row("logits of the fused model, each architecture", "test_lean.py"),
     Row("compiled kernels against torch", "test_kernels.py"),
@@ -58,7 +59,7 @@ ROWS = (
     Row("grammars, masks, reasoning", "test_constraints.py|test_structured.py|test_reasoning.py"),
     Row(
         "busy loop, drain, pauses, refusals",
-        "test_busy_loop.py|test_pauses.py|test_core.py",
+        "test_busy_loop.py|test_pauses.py|test_input_thread.py|test_core.py",
         "^(?!.*(generate|caching|preempt|slept))",
     ),
     Row("shared-memory ring", "test_ring.py"),

@@ -248,12 +248,20 @@ def test_the_check_for_gpus_compares_samplers(monkeypatch: pytest.MonkeyPatch) -
     assert sampled_alike(CPU, vocab=512) == (STEPS, STEPS * len(SAMPLED))
 
 
-def test_the_check_for_gpus_starts_several_ranks(tmp_path: Path) -> None:
-    folder = random_model(str(tmp_path))
-    one, two = Engine(folder, "cpu", "float32"), Engine(folder, "cpu", "float32", ranks=2)
-    prompts = [[5, 6, 7], list(range(20))]
-    try:
-        assert differences(two.answer(prompts, 4), one.answer(prompts, 4), "float32")[0] == []
-    finally:
-        one.close()
-        two.close()
+def test_the_check_for_gpus_asks_for_devices_ranks_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[EngineConfig] = []
+
+    class Nothing:
+        def load(self) -> None:
+            return None
+
+    def make(config: EngineConfig, *_told: object) -> Nothing:
+        asked.append(config)
+        return Nothing()
+
+    monkeypatch.setattr("bench.gpu_check.make_executor", make)
+    names = [Engine("m", "cuda:1", "bfloat16").name, Engine("m", "cuda", "float32", True, 2, None).name]
+    assert names == ["cuda:1 bfloat16", "cuda float32 eager tensor parallel 2"]
+    one, two = asked
+    assert (one.device, one.enforce_eager, one.tensor_parallel_size, one.kv_cache_bytes) == ("cuda:1", False, 1, 2 << 30)
+    assert (two.device, two.enforce_eager, two.tensor_parallel_size, two.kv_cache_bytes) == ("cuda", True, 2, None)
