@@ -54,6 +54,7 @@ def test_requests_beyond_the_bound_get_429_until_there_is_room(bounded: Server, 
         connection.response_head()
     assert "--max-num-queued-reqs 3" in refused(bounded, prompt=[5], n=2)
     assert bounded.completion(scripted(a, then="stop"), prompt=[5]).status_code == 200
+    wait_for(lambda: metric(bounded, "fastfront:engine_in_flight") == 2, "room for the third")
     third = bounded.connect()
     third.send(post(COMPLETIONS, {"prompt": [5], "stream": True, **scripted(a)}))
     third.response_head()

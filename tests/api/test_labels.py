@@ -40,14 +40,18 @@ def test_c58_requests_with_one_id_do_not_mix(server: Server, mock: MockEngine, p
 
 def test_c58_leaving_one_aborts_only_that(server: Server, mock: MockEngine, pieces: Pieces) -> None:
     since = mock.mark()
-    script: dict[str, Any] = scripted({"tokens": [pieces.byte_level("a")], "delay_ms": 5}, then="loop")
-    request = post(COMPLETIONS, {"prompt": "hello", "stream": True, "max_tokens": 100, **script}, x_request_id="same")
+    a = pieces.byte_level("a")
+    scripts: list[dict[str, Any]] = [scripted({"tokens": [a], "delay_ms": 50}, then="loop"), scripted(*[a] * 100, then="stop")]
+    long, short = (
+        post(COMPLETIONS, {"prompt": "hello", "stream": True, "max_tokens": 2000, **script}, x_request_id="same")
+        for script in scripts
+    )
     leaving, staying = server.connect(), server.connect()
     with leaving, staying:
-        leaving.send(request)
+        leaving.send(long)
         leaving.response_head()
         first = mock.wait_adds(1, since)[0]["id"]
-        staying.send(request)
+        staying.send(short)
         mock.wait_adds(2, since)
         leaving.close()
         mock.wait_aborts([first], since)

@@ -40,7 +40,9 @@ def test_ipv6(start: StartServer) -> None:
     server = start("--host", "::1")
     where = at(server)
     assert where.startswith("[::1]:")
-    answer = httpx.post(f"http://{where}{COMPLETIONS}", json={"prompt": "hello", "max_tokens": 1}, trust_env=False, verify=False)
+    answer = httpx.post(
+        f"http://{where}{COMPLETIONS}", json={"prompt": "hello", "max_tokens": 1}, trust_env=False, verify=False, timeout=LIMIT_S
+    )
     assert answer.status_code == 200
 
 
@@ -88,7 +90,7 @@ def test_tls(start: StartServer, certificate: tuple[Path, Path], pieces: Pieces)
     mock = server.mock
     assert mock is not None
     context = ssl.create_default_context(cafile=str(cert))
-    with httpx.Client(base_url=f"https://localhost:{port}", verify=context, trust_env=False) as client:
+    with httpx.Client(base_url=f"https://localhost:{port}", verify=context, trust_env=False, timeout=LIMIT_S) as client:
         for _ in range(3):
             body = {"prompt": "hello", **scripted(a, a, then="stop")}
             assert client.post(COMPLETIONS, json=body).json()["choices"][0]["text"] == "aa"

@@ -63,7 +63,7 @@ def test_a_terminal_is_left_as_it_was(server: Server, how: str) -> None:
         else:
             process.send_signal(getattr(signal, how))
         wait_for(lambda: shown(b"\x1b[?1049l"), "the old screen")
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert termios.tcgetattr(inner) == kept
     finally:
         process.kill()
@@ -77,6 +77,6 @@ def test_without_a_terminal_frames_follow_each_other(server: Server) -> None:
     assert process.stdout is not None
     seen = [next(line for line in process.stdout if line.startswith("fastfront top")) for _ in range(2)]
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     process.stdout.close()
     assert len(seen) == 2

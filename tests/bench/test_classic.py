@@ -73,7 +73,7 @@ def test_logprob_arrays() -> None:
 
 @pytest.fixture(scope="module")
 def classic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    setting = Setting(PATHS, MODEL, tmp_path_factory.mktemp("classic"), step_ms=1.0, ready_timeout_s=60.0)
+    setting = Setting(PATHS, MODEL, tmp_path_factory.mktemp("classic"), step_ms=1.0, ready_timeout_s=120.0)
     with CLASSIC_2.start(setting) as running:
         yield running
 
@@ -107,7 +107,7 @@ def test_connections_are_spread_over_both_processes(classic: Running) -> None:
     """Each process is a client of its own at the engine; the fewest connections take the next one."""
     held = []
     for _ in range(8):
-        connection = http.client.HTTPConnection("127.0.0.1", classic.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", classic.port, timeout=60)
         connection.request("GET", "/health")
         connection.getresponse().read()
         held.append(connection)
@@ -138,11 +138,11 @@ def owner_of(client_port: int, server_port: int) -> int:
 def test_client_that_leaves_takes_its_request_along(classic: Running) -> None:
     assert classic.engine is not None
     before = classic.engine.counts()["aborts"]
-    connection = http.client.HTTPConnection("127.0.0.1", classic.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", classic.port, timeout=60)
     connection.request("POST", "/v1/chat/completions", json.dumps({"messages": HELLO, "stream": True, "ignore_eos": True}))
     connection.getresponse().read(10)
     connection.close()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while classic.engine.counts()["running"]:
         assert time.monotonic() < until
         time.sleep(0.02)

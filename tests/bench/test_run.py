@@ -27,7 +27,7 @@ from tools.setup.paths import find_paths
 PATHS = find_paths(os.environ)
 BY_NAME = {peer.name: peer for peer in PEERS}
 SHORT = Point(
-    scenario="decode", name="64 streams", step_ms=2.0, streams=8, warmup_s=0.2, measure_s=0.6, drain_s=2.0,
+    scenario="decode", name="64 streams", step_ms=2.0, streams=8, warmup_s=0.2, measure_s=0.6, drain_s=30.0,
     fields={"max_tokens": 20},
 )  # fmt: skip
 
@@ -254,7 +254,7 @@ def test_variants_are_measured_beside(tmp_path: Path, monkeypatch: pytest.Monkey
     words = ["run", "--peers", "fastfront", "--flags=--lanes 9", "--other", str(PATHS.root), "--out", str(tmp_path)]
     assert main(words) == 0
     assert [peer.title for peer in plans[0].peers] == ["fastfront", "fastfront --lanes 9", f"fastfront in {PATHS.root.name}"]
-    setting = Setting(PATHS, PATHS.models / "smollm2", tmp_path, ready_timeout_s=60.0)
+    setting = Setting(PATHS, PATHS.models / "smollm2", tmp_path, ready_timeout_s=120.0)
     for peer in plans[0].peers[1:]:
         with peer.start(setting) as running:
             assert peer.name == running.name

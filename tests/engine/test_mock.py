@@ -21,7 +21,7 @@ from tests.engine.conftest import ROOT, Spawn
 from tests.engine.wire_frontend import WireFrontend
 
 PROMPT = [11, 12, 13]
-EXIT_S = 20
+EXIT_S = 60
 
 
 class Control:

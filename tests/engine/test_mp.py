@@ -47,7 +47,7 @@ from tests.support.processes import title
 from tests.support.waiting import wait_for
 
 STAND_IN = ("tests.engine.rank_worker",)
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Running:

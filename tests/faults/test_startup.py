@@ -127,7 +127,7 @@ def test_connections_are_refused_until_the_server_is_ready(start: StartServer, t
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
     wait_for(connects, "an open port", LIMIT_S, every_s=0)
-    assert httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False, verify=False).status_code == 200
+    assert httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False, verify=False, timeout=LIMIT_S).status_code == 200
 
 
 def test_a_unix_socket(start: StartServer, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def serving(
             connection.close()
             server.quit()
             for thread in threads:
-                thread.join(10)
+                thread.join(60)
 
 
 def test_requests_wait_until_the_answers_before_them_are_read() -> None:
@@ -81,7 +81,7 @@ def test_a_body_that_does_not_come_is_given_up() -> None:
 
     with serving(ask, 0.2) as (server, connection):
         connection.send(head("POST", "/", content_length="100") + b"x" * 50)
-        assert told.get(timeout=20) == (None, False)
+        assert told.get(timeout=60) == (None, False)
         wait_for(lambda: server.open == 0, "a closed connection")
 
 
@@ -92,12 +92,12 @@ def test_a_connection_is_not_idle_with_a_request_that_waits() -> None:
     def answer(request: HttpRequest) -> None:
         if request.path == "/slow":
             begun.set()
-            go_on.wait(20)
+            go_on.wait(60)
         request.response_bytes(200, [], b"")
 
     with serving(answer, keep_alive_s=0.1, count=1) as (server, connection), Connection(connection.socket.getpeername()) as slow:
         slow.send(head("GET", "/slow"))
-        assert begun.wait(20)
+        assert begun.wait(60)
         connection.send(head("GET", "/"))
         time.sleep(1.5)  # the limit passes, and so does the time of a look at all connections
         go_on.set()
@@ -134,9 +134,9 @@ def test_a_body_that_is_there_can_be_had_at_once() -> None:
 
     with serving(ask) as (_, connection):
         connection.send(head("POST", "/", content_length="5") + b"hello" + head("GET", "/"))
-        assert told.get(timeout=20) == [None, b"hello", b""]
+        assert told.get(timeout=60) == [None, b"hello", b""]
         assert connection.response("POST").status == 200
-        assert told.get(timeout=20) == [b"", b"", b""]
+        assert told.get(timeout=60) == [b"", b"", b""]
         connection.response("GET")
         connection.send(head("POST", "/", content_length="5") + b"hel")
-        assert told.get(timeout=20) == [None, None, None], "not all of it has come"
+        assert told.get(timeout=60) == [None, None, None], "not all of it has come"

@@ -39,14 +39,14 @@ def requests() -> Iterator[tuple[list[Connection], list[HttpRequest]]]:
             found = []
             for client in clients:  # one after the other, so that both lists have the same order
                 client.send(head("GET", "/"))
-                found.append(taken.get(timeout=10))
+                found.append(taken.get(timeout=60))
             yield clients, found
         finally:
             for client in clients:
                 client.close()
             server.quit()
             for thread in threads:
-                thread.join(10)
+                thread.join(60)
 
 
 def test_a_step_runs_no_python(qwen3: Model, requests: tuple[list[Connection], list[HttpRequest]]) -> None:

@@ -20,7 +20,7 @@ class Page:
 
     def text(self) -> bytes:
         self.made += 1
-        assert self.may.wait(20)
+        assert self.may.wait(60)
         if self.made == 3:
             raise RuntimeError("broken")
         return b"%d" % self.made

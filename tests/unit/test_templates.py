@@ -250,7 +250,7 @@ def test_a_template_of_a_request_has_a_time_limit(source: str) -> None:
     started = time.monotonic()
     with pytest.raises(ApiError, match=r"rendering timed out after 0\.05s") as refused:
         template.render([{"role": "user", "content": "Hi"}], True, {"_fastfront_deadline": 1e30})
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert (refused.value.status, refused.value.kind) == (500, "InternalServerError")
 
 
