@@ -17,6 +17,12 @@ def test_ties_rotate() -> None:
         chosen = balancer.pick(1) + balancer.pick(1) + balancer.pick(1)
         assert chosen == [0, 1, 2]
         balancer.finished(chosen)
+    alone = []
+    for _ in range(6):                             # each is over before the next: all engines are idle
+        chosen = balancer.pick(1)
+        balancer.finished(chosen)
+        alone += chosen
+    assert alone == [0, 1, 2, 0, 1, 2]
 
 
 def test_the_one_with_the_fewest_in_flight() -> None:
@@ -88,7 +94,8 @@ def test_reports_of_engines_that_do_not_exist() -> None:
 
 
 @pytest.mark.parametrize("engines", [2, 8])
-def test_c65_late_reports_do_not_unbalance(engines: int) -> None:
+@pytest.mark.parametrize("took_s", [0.2, 0.001], ids=["busy", "idle"])
+def test_c65_late_reports_do_not_unbalance(engines: int, took_s: float) -> None:
     """4,000 equal requests at 500/s, reports every 100 ms that are 50 ms old: each engine within 5% of its share."""
     rng = random.Random(engines)
     balancer = Balancer(engines)
@@ -108,7 +115,7 @@ def test_c65_late_reports_do_not_unbalance(engines: int) -> None:
                 balancer.report(engine, waiting, 0.3)
         (engine,) = balancer.pick(1)
         counts[engine] += 1
-        running.append((now + 0.2, engine))
+        running.append((now + took_s, engine))
     for engine in range(engines):
         assert counts[engine] == pytest.approx(4000 / engines, rel=0.05)
 
