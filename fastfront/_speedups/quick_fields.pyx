@@ -57,7 +57,7 @@ CHAT = {
     **dict.fromkeys(("tools", "documents", "chat_template", "reasoning_effort"), NOTHING),
     **dict.fromkeys(("add_special_tokens", "continue_final_message", "chat_template_kwargs", "return_prompt_text"), EMPTY),
 }
-COMPLETION = {**COMMON, "prompt": INPUT, "logprobs": TOP_LOGPROBS, "add_special_tokens": TRUE, "suffix": NOTHING, "prompt_embeds": EMPTY}
+COMPLETION = {**COMMON, "prompt": INPUT, "logprobs": TOP_LOGPROBS, "add_special_tokens": TRUE, "suffix": NOTHING, "prompt_embeds": NOTHING}
 
 
 cdef int64_t number(PyObject *value, int64_t otherwise) except? -2:

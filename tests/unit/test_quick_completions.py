@@ -53,7 +53,10 @@ def test_usual_requests_need_no_long_way(serving: Serving, fields: dict[str, Any
     assert all_of(made) == all_of(prepare_completion_fields(fields, header, changed))
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": 3.0}, {"max_tokens": 0}, {"model": "other"}, {"suffix": "a"}])
+WRONG: list[dict[str, Any]] = [{"temperature": 3.0}, {"max_tokens": 0}, {"model": "other"}, {"suffix": "a"}, {"prompt_embeds": ""}]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_is_said_by_the_long_way(serving: Serving, wrong: dict[str, Any]) -> None:
     fields = {"prompt": "Hi", **wrong}
     assert serving.quick_completions.prepare(fields, header) is None
