@@ -53,7 +53,9 @@ def test_usual_requests_need_no_long_way(serving: Serving, fields: dict[str, Any
     assert all_of(made) == all_of(prepare_completion_fields(fields, header, changed))
 
 
-WRONG: list[dict[str, Any]] = [{"temperature": 3.0}, {"max_tokens": 0}, {"model": "other"}, {"suffix": "a"}, {"prompt_embeds": ""}]
+WRONG: list[dict[str, Any]] = [
+    {"temperature": 3.0}, {"max_tokens": 0}, {"model": "other"}, {"suffix": "a"}, {"prompt_embeds": ""},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", WRONG)
