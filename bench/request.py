@@ -1,7 +1,7 @@
 """Instructions that requests take in fastfront, counted by valgrind: the same on a busy machine as on a quiet one.
 
     python -m bench.request [--requests 300] [--streams 16] [--prompt-tokens 30] [--max-tokens 1] [--root CLONE] [--keep DIR]
-                            [--flags="..."]
+                            [--flags="..."] [--extra JSON]
 
 A server under callgrind in front of the mock engine without a step clock; after a warm-up, the instructions of every thread
 during so many requests. What the kernel does for it does not count. `--keep` has the files for `callgrind_annotate`. Making
@@ -11,6 +11,7 @@ a request ready alone: `bench/prepare.py`.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bench.load import Load
 from bench.load.run import run
@@ -56,10 +58,10 @@ def counted_server(paths: Paths, root: Path, folder: Path, flags: Sequence[str])
             child.stop()
 
 
-def count(paths: Paths, root: Path, folder: Path, load: dict[str, int], flags: Sequence[str]) -> dict[str, float]:
+def count(paths: Paths, root: Path, folder: Path, load: dict[str, Any], flags: Sequence[str]) -> dict[str, float]:
     """Instructions per request by thread."""
     with counted_server(paths, root, folder, flags) as (port, server):
-        asked = Load(port=port, progress=False, **load)  # type: ignore[arg-type]
+        asked = Load(port=port, progress=False, **load)
         run(asked)
         threads = thread_names(server.pid)
         _control("-i", "on", server.pid)
@@ -101,11 +103,12 @@ def main() -> int:
     parser.add_argument("--root", type=Path, help="another clone, to compare with")
     parser.add_argument("--keep", type=Path, help="folder for callgrind's files")
     parser.add_argument("--flags", default="--disable-uvicorn-access-log", help="of the server; a leading dash needs --flags=...")
+    parser.add_argument("--extra", type=json.loads, default={}, help="further fields of the requests, as JSON")
     arguments = parser.parse_args()
     if shutil.which("valgrind") is None:
         parser.error("valgrind is not installed")
     paths = find_paths(os.environ)
-    names = ("requests", "streams", "prompt_tokens", "max_tokens")
+    names = ("requests", "streams", "prompt_tokens", "max_tokens", "extra")
     load = {name: getattr(arguments, name) for name in names}
     with tempfile.TemporaryDirectory() as temporary:
         folder = (arguments.keep or Path(temporary)).resolve()

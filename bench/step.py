@@ -1,6 +1,10 @@
 """Micro-benchmark of the token path: one engine step of N streams through the pump, granian's send replaced by a no-op.
 
     .venv/bin/python -m bench.step [--tokenizer DIR/tokenizer.json] [--streams 1024] [--steps 200] [--repeats 5] [--json FILE]
+                                [--reads tools|reasoning [--fed]]
+
+With `--reads` the answers are read by Hermes' parser of tool calls, or Qwen3's of reasoning, which the text then is; `--fed`
+gives it every piece, so that nothing passes it by.
 
 Each step message holds one token for every stream: decode + detokenize + stop check (2 stop strings) + SSE encode. Printed:
 CPU time per token on one thread (median and best of the repeats), and how much two threads with a pump each do in the same time.
@@ -26,6 +30,13 @@ from fastfront._speedups.call import Call
 from fastfront._speedups.msgpack import packb
 from fastfront._speedups.pump import Pump
 from fastfront._speedups.vocabulary import Vocabulary
+from fastfront.metrics.tool_calls import ToolCallCounts
+from fastfront.openai.chat_sink import ChatSink
+from fastfront.openai.reading import Reading
+from fastfront.openai.reasoning.think import Qwen3Reasoning
+from fastfront.openai.tools.choice import Parsers
+from fastfront.openai.tools.hermes import HermesParser
+from fastfront.render.tokenizer import TextTokenizer
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 from tools.setup.paths import find_paths
 
@@ -45,10 +56,26 @@ class Protocol:
         return Transport()
 
 
+class FedSink(ChatSink):
+    """Nothing passes it by."""
+
+    def passage(self, index: int) -> None:
+        return None
+
+
+def sink_of(prepared: PreparedCall, tokenizer: TextTokenizer, reads: str, fed: bool) -> ChatSink:
+    """What makes the events of a call whose text is the answer of a model with tools, or its reasoning."""
+    parsers = Parsers(tools=HermesParser) if reads == "tools" else Parsers(reasoning=Qwen3Reasoning)
+    plan = parsers.plan({"tools": [{"function": {"name": "f"}}]} if reads == "tools" else {}, stream=True)
+    assert plan is not None
+    reading = Reading(plan, plan.start(""), tokenizer, (), ToolCallCounts("m", True), "chat")
+    return (FedSink if fed else ChatSink)(prepared, [reading], "fp")
+
+
 class Bench:
     """One lane's worth of streams and ready-made step messages."""
 
-    def __init__(self, vocabulary: Vocabulary, streams: int, seed: int) -> None:
+    def __init__(self, tokenizer: TextTokenizer, vocabulary: Vocabulary, streams: int, seed: int, reads: str, fed: bool) -> None:
         self.pump = Pump(vocabulary, lambda code, text: (500, [], b""), lambda code, text: b"", [], [])
         rng = random.Random(seed)
         ids = []
@@ -62,7 +89,10 @@ class Bench:
                 sampling={},
                 stream=True,
                 stop=STOPS,
+                return_token_ids=reads == "reasoning",                     # they are counted
             )
+            if reads:
+                prepared.sink = sink_of(prepared, tokenizer, reads, fed)
             call = Call(prepared, vocabulary, Protocol(), [0], 0, "fp", 0.0)
             ((_, add),) = self.pump.attach(call)
             ids.append(_wire_id(add))
@@ -120,12 +150,15 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--reads", choices=("tools", "reasoning"), default="")
+    parser.add_argument("--fed", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if not args.tokenizer.is_file():
         parser.error(f"--tokenizer: no such file: {args.tokenizer} (make tokenizers fetches some)")
-    vocabulary = Vocabulary.from_tokenizer(Tokenizer.from_file(str(args.tokenizer)))
-    benches = [Bench(vocabulary, args.streams, seed) for seed in (1, 2)]
+    tokenizer = TextTokenizer(Tokenizer.from_file(str(args.tokenizer)), {}, args.tokenizer)
+    vocabulary = Vocabulary.from_tokenizer(tokenizer.raw)
+    benches = [Bench(tokenizer, vocabulary, args.streams, seed, args.reads, args.fed) for seed in (1, 2)]
     for bench in benches:
         bench.run(20)
     singles = [one_thread(benches[0], args.steps) for _ in range(args.repeats)]
@@ -140,6 +173,8 @@ def main() -> None:
     gil = "on" if getattr(sys, "_is_gil_enabled", lambda: True)() else "off"
     result: dict[str, Any] = {
         "streams": args.streams,
+        "reads": args.reads,
+        "fed": args.fed,
         "cpu_us_per_token": singles,
         "two_threads_speedup_wall": wall_scale,
         "two_threads_speedup_cpu": cpu_scale,

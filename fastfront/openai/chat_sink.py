@@ -10,6 +10,7 @@ from fastfront.openai.answers import answer_of
 from fastfront.openai.events import compact, json_string
 from fastfront.openai.failures import engine_failure, failure_event
 from fastfront.openai.reading import Reading
+from fastfront.openai.reasoning.count import read_ids
 from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Message, Reasoning
 from fastfront.openai.tools.stretch import Stretch
 from fastfront.streams.prepared import PreparedCall
@@ -43,7 +44,7 @@ class _Choice:
 
     def count(self, token_ids: bytes) -> None:
         if self.counter is not None and token_ids:
-            self.counter.add(map(int, token_ids.split(b",")))
+            self.counter.add(read_ids(token_ids))
 
 
 class ChatSink:

@@ -27,7 +27,8 @@ class Recorder:
         self.pieces.append(piece)
         if self._fails_at in piece[1]:
             raise RuntimeError("this sink is broken")
-        return piece[1].encode()
+        text: str = piece[1]
+        return text.encode()
 
     def passage(self, index: int) -> Passage | None:
         return self._passage
@@ -116,8 +117,10 @@ def test_a_client_that_has_gone(rig: Rig, ids: Any) -> None:
     assert len(rig.ended) == 1
 
 
-LAYOUT = [b"(", Field.FIELD_TEXT, b"|", Field.FIELD_IDS, b"|", Field.FIELD_LOGPROBS, b"|", Field.FIELD_USAGE, b"|",
-          Field.FIELD_NUMBER, b")"]  # fmt: skip
+LAYOUT: list[bytes | int] = [
+    b"(", Field.FIELD_TEXT, b"|", Field.FIELD_IDS, b"|", Field.FIELD_LOGPROBS, b"|", Field.FIELD_USAGE, b"|",
+    Field.FIELD_NUMBER, b")",
+]  # fmt: skip
 
 
 def test_what_passes_and_what_does_not(rig: Rig, ids: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 from fastfront._speedups.detokenizer import Detokenizer
 from fastfront._speedups.json_escape import escape
 from fastfront._speedups.msgpack import packb, unpackb
+from fastfront._speedups.passage import Field, Passage, Triggers
 from fastfront._speedups.stop_matcher import StopMatcher
 from fastfront._speedups.vocabulary import Vocabulary
 from tests.native.conftest import Model
@@ -88,5 +89,18 @@ def test_matchers_packing_and_escaping() -> None:
             assert unpackb(packed) == value
             assert packb(value) == packed
             assert escape('a"b') == b'a\\"b'
+
+    together(work)
+
+
+def test_triggers_of_many_passages() -> None:
+    triggers = Triggers("<tool_call>", "^", spaces=True)
+    texts = {"plain": False, "a <": True, "a ^ b": True, "<tool_x": False, "so ": True, "é\u3000": True, "": False}
+
+    def work(number: int) -> None:
+        for _ in range(500):
+            passage = Passage([b"(", Field.FIELD_TEXT], (triggers, Triggers(str(number % 10))), keeps_text=True)
+            assert passage.take() == ("", b"")
+            assert {text: triggers.end(text) for text in texts} == texts
 
     together(work)

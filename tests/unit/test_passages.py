@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,8 +19,10 @@ from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.config import ParserOptions
 from fastfront.openai.chat import prepare_chat
 from fastfront.openai.messages.prepare import prepare_message
+from fastfront.openai.reasoning.count import ReasoningCounter
 from fastfront.openai.responses.prepare import prepare_response
 from fastfront.openai.serving import Serving, build_serving
+from fastfront.openai.tools.registry import REASONING_PARSERS
 from fastfront.streams.prepared import PreparedCall
 from tests.native.pumping import Client, Rig, python_functions
 from tests.unit.support import JSON_TYPE, config_of
@@ -131,6 +134,21 @@ def test_clients_get_the_same(reader: Serving, vocabulary: Vocabulary, api: str,
         assert sent(vocabulary, make(), pieces, fed=False) == sent(vocabulary, make(), pieces, fed=True)
 
     check()
+
+
+@pytest.mark.parametrize("size", [1, 3, 40])
+@pytest.mark.parametrize("name", sorted(REASONING_PARSERS))
+def test_tokens_of_reasoning_are_counted_in_any_batches(name: str, size: int) -> None:
+    parser = REASONING_PARSERS[name]
+    marks = [*parser.opens, *parser.closes, *parser.implied, *parser.uncounted]
+    ids = [mark % len(marks) if marks and mark < 8 else mark for mark in random.Random(size).choices(range(60), k=400)]
+    one, many = (ReasoningCounter(parser, dict(zip(marks, range(9), strict=False)).get, {50}) for _ in range(2))
+    for token in ids:
+        one.add([token])
+    for at in range(0, len(ids), size):
+        many.add(iter(ids[at : at + size]))
+    assert many.count == one.count
+    assert one.count or parser.counts == "none"
 
 
 @pytest.mark.parametrize("lead", ["I think", "</think>So I say", "</think>" + CALL.partition("old")[0]])

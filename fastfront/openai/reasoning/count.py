@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable
 
 from fastfront.openai.reasoning.base import ReasoningParser
@@ -26,16 +27,25 @@ class ReasoningCounter:
         self._opens = _ids(parser.opens, token_id)
         self._closes = _ids(parser.closes, token_id)
         self._ends = self._closes | _ids(parser.implied, token_id)
+        self._marks = self._opens | self._ends
         self._uncounted = _ids(parser.uncounted, token_id).union(special)
         self._inside = parser.begins_inside
         self._reopens = getattr(parser, "reopens", False)
         self._depth = 0
 
     def add(self, ids: Iterable[int]) -> None:
-        """The next tokens of the answer, those without text included."""
-        if self._style == "inside":
+        """The next tokens of the answer, those without text included. Many without markers cost little each."""
+        ids = tuple(ids)
+        if self._style == "none":
+            return
+        if self._marks.isdisjoint(ids):
+            if self._style == "between":
+                self.count += len(ids) if self._depth else 0
+            elif self._inside:
+                self.count += len(ids) - sum(map(self._uncounted.__contains__, ids))
+        elif self._style == "inside":
             self._add_inside(ids)
-        elif self._style == "between":
+        else:
             self._add_between(ids)
 
     def _add_inside(self, ids: Iterable[int]) -> None:
@@ -55,6 +65,12 @@ class ReasoningCounter:
                 self._depth = max(0, self._depth - 1)
             elif self._depth:
                 self.count += 1
+
+
+def read_ids(digits: bytes) -> list[int]:
+    """The ids that a sink is given as JSON digits."""
+    ids: list[int] = json.loads(b"[%b]" % digits)
+    return ids
 
 
 def _ids(texts: tuple[str, ...], token_id: Callable[[str], int | None]) -> frozenset[int]:

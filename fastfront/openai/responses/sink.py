@@ -9,7 +9,7 @@ from fastfront._speedups.passage import Passage
 from fastfront.openai.answers import Answer
 from fastfront.openai.events import compact, named_event, text_layout
 from fastfront.openai.failures import engine_failure
-from fastfront.openai.reasoning.count import ReasoningCounter
+from fastfront.openai.reasoning.count import ReasoningCounter, read_ids
 from fastfront.openai.responses.items import CallItem, Item, MessageItem, ReasoningItem
 from fastfront.openai.responses.objects import (
     Object,
@@ -78,7 +78,7 @@ class ResponseSink:
         self._count(token_ids)
         if self._prompt is not None:
             self._raw.append(text)
-            self._ids += map(int, token_ids.split(b",")) if token_ids else ()
+            self._ids += read_ids(token_ids)
         if self._with_logprobs and logprobs:
             self._logprobs += json.loads(b"[%b]" % logprobs)
         if not self._stream:
@@ -178,7 +178,7 @@ class ResponseSink:
 
     def _count(self, token_ids: bytes) -> None:
         if self._counter is not None and token_ids:
-            self._counter.add(map(int, token_ids.split(b",")))
+            self._counter.add(read_ids(token_ids))
 
     def _start(self) -> list[bytes]:
         self._started = True
