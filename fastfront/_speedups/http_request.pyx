@@ -6,10 +6,10 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeLatin1
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcmp, strcmp, strlen
-from libc.time cimport gmtime_r, strftime, time, time_t, tm
+from libc.string cimport memcmp, memcpy, strcmp, strlen
+from libc.time cimport gmtime_r, time, time_t, tm
 
-from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
+from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put, buf_reserve
 from fastfront._speedups.http_connection cimport (
     PIECE_LAST, PIECE_MORE, Conn, conn_abandon, conn_answer, conn_begin, conn_lock, conn_send, conn_unlock,
 )
@@ -34,25 +34,56 @@ cdef int put(Buf *b, const char *text) except -1:
     return 0
 
 
+cdef extern from "Python.h":
+    int PyUnicode_IS_COMPACT_ASCII(object)
+    const uint8_t *PyUnicode_1BYTE_DATA(object)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+
+
 cdef int put_value(Buf *b, str text) except -1:
     """A header's name or value; control characters, which could end the line, are left out."""
-    cdef bytes raw = text.encode("latin-1", "replace")
-    cdef const char *p = PyBytes_AS_STRING(raw)
-    cdef Py_ssize_t k, n = PyBytes_GET_SIZE(raw)
+    cdef bytes raw = b""
+    cdef const uint8_t *p
+    cdef Py_ssize_t k, n
+    if PyUnicode_IS_COMPACT_ASCII(text):
+        p, n = PyUnicode_1BYTE_DATA(text), PyUnicode_GET_LENGTH(text)
+    else:
+        raw = text.encode("latin-1", "replace")
+        p, n = <const uint8_t *>PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw)
+    if buf_reserve(b, n) < 0:
+        raise MemoryError
     for k in range(n):
-        if (<uint8_t>p[k] >= 32 and p[k] != 127 or p[k] == c'\t') and buf_byte(b, p[k]) < 0:
-            raise MemoryError
+        if p[k] >= 32 and p[k] != 127 or p[k] == c'\t':
+            b.data[b.len] = <char>p[k]
+            b.len += 1
     return 0
 
 
+cdef const char *DAYS = b"SunMonTueWedThuFriSat"
+cdef const char *MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
+
+
+cdef inline void put_digits(char *to, int value) noexcept nogil:
+    to[0] = <char>(c'0' + value // 10 % 10)
+    to[1] = <char>(c'0' + value % 10)
+
+
 cdef int put_date(Buf *b) except -1:
-    cdef char text[64]
+    """RFC 9110's form, whatever the locale."""
+    cdef char text[38]
     cdef time_t now = time(NULL)
     cdef tm parts
-    cdef size_t n
     gmtime_r(&now, &parts)
-    n = strftime(text, sizeof(text), b"date: %a, %d %b %Y %H:%M:%S GMT\r\n", &parts)
-    if buf_put(b, text, n) < 0:
+    memcpy(text, b"date: ..., .. ... .... ..:..:.. GMT\r\n", 37)
+    memcpy(text + 6, DAYS + 3 * parts.tm_wday, 3)
+    put_digits(text + 11, parts.tm_mday)
+    memcpy(text + 14, MONTHS + 3 * parts.tm_mon, 3)
+    put_digits(text + 18, (parts.tm_year + 1900) // 100)
+    put_digits(text + 20, parts.tm_year + 1900)
+    put_digits(text + 23, parts.tm_hour)
+    put_digits(text + 26, parts.tm_min)
+    put_digits(text + 29, parts.tm_sec)
+    if buf_put(b, text, 37) < 0:
         raise MemoryError
     return 0
 

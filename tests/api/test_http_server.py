@@ -7,6 +7,8 @@ import json
 import random
 import socket
 import threading
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
 from typing import Any
 
 import pytest
@@ -169,4 +171,7 @@ def test_answers_have_the_usual_headers(server: Server) -> None:
     date = response.header("date")
     assert date is not None
     assert date.endswith(" GMT")
+    said = parsedate_to_datetime(date)
+    assert format_datetime(said, usegmt=True) == date
+    assert abs((said - datetime.now(UTC)).total_seconds()) < 60
     assert json.loads(response.body)["version"]
