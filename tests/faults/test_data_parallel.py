@@ -136,7 +136,8 @@ def test_a_rank_is_killed(group: Begin, a: int) -> None:
     for _ in range(3):
         assert two.server.completion(scripted(a, then="stop")).status_code == 200
     assert two.adds() == [4, 9]
-    assert finished(two.server) == {"stop": 2 + 2 + 2 + 3, "length": 0, "abort": 0, "error": 2, "repetition": 0}
+    counts = {"stop": 2 + 2 + 2 + 3, "length": 0, "abort": 0, "error": 2, "repetition": 0}
+    wait_for(lambda: finished(two.server) == counts, "all to be counted", LIMIT_S)
     two.kill(1)
     assert two.server.exits(LIMIT_S) == 1
 

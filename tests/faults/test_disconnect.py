@@ -42,7 +42,7 @@ def settled(server: Server, mock: MockEngine, wanted: list[str]) -> None:
     mock.wait_aborts(wanted, timeout_s=LIMIT_S)
     assert mock.counts()["running"] == 0
     wait_for(lambda: gauges(server)[:2] == (0, 0), "gauges at 0", LIMIT_S)
-    assert metric(server, "fastfront:live_streams") == 0
+    wait_for(lambda: metric(server, "fastfront:live_streams") == 0, "no live stream", LIMIT_S)
     assert sorted(mock.aborted()) == sorted(wanted)
 
 
@@ -155,6 +155,8 @@ def test_c42_leaving_at_any_moment(server: Server, mock: MockEngine, a: int) -> 
             with server.connect() as connection:
                 body = request.replace("{", '{"stream": true, ', 1) if k % 2 else request
                 connection.send(post(CHAT, body.encode()))
+                if k % 4 == 1:
+                    connection.response_head()  # however busy the machine: so many reach the engine
                 time.sleep(wait)
 
     at_once(client, [waits[k::20] for k in range(20)])
@@ -166,7 +168,7 @@ def test_c42_leaving_at_any_moment(server: Server, mock: MockEngine, a: int) -> 
     assert set(aborted) <= set(accepted)
     finished = {event["id"] for event in mock.of("finish")}
     assert set(accepted) == finished | set(aborted)
-    assert metric(server, "fastfront:live_streams") == 0
+    wait_for(lambda: metric(server, "fastfront:live_streams") == 0, "no live stream", LIMIT_S)
     assert len([line for line in server.log().splitlines() if "fastfront.access" not in line]) < 50
 
 
