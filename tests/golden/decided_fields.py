@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -79,6 +81,13 @@ def _calls_in_batches(case: Case) -> bool:
     return case.request["path"].endswith("/batch") and case.vllm == 400 and case.here == 200 and held
 
 
+def _stop_in_special_token(case: Case) -> bool:
+    """vLLM's parsers tell special tokens by their ids, and show or drop what a stop string left of one as the pieces fall."""
+    stops, special = case.body.get("stop") or (), re.findall(r"<\|[^|]*\|>", json.dumps(case.body.get("messages")))
+    cut = isinstance(stops, list) and any(stop in token for stop in stops for token in special)
+    return cut and _is_stream(case) and _all_paths(case, "delta.content", "stop_reason")
+
+
 def _reasoning_in_streams(case: Case) -> bool:
     return _is_stream(case) and _all_paths(case, "reasoning_tokens")
 
@@ -115,6 +124,7 @@ RULES: list[tuple[str, Callable[[Case], bool]]] = [
     ("errors come before a stream", _early),
     ("parts of content without a shape are refused in batches too", _parts_of_batches),
     ("batches may hold conversations with calls", _calls_in_batches),
+    ("a stop string in a special token stops there too", _stop_in_special_token),
     ("every choice of a streamed beam search ends", _beams),
     ("reasoning that was not ended counts in streams too", _reasoning_in_streams),
     ("a forced call that did not come", _no_call),
