@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from tests.support.fixtures import StartServer
 from tests.support.http1 import post
 from tests.support.mock import MockEngine, scripted
 from tests.support.paths import SMOLLM2
-from tests.support.processes import session_members, shared_memory, unix_sockets, wait_gone
+from tests.support.processes import session_members, shared_memory, title, unix_sockets, wait_gone, with_parent
 from tests.support.server import COMPLETIONS, Server, headless_mock
 from tests.support.waiting import wait_for
 
@@ -128,3 +130,22 @@ def test_a_clean_stop_leaves_nothing_either(start: StartServer, temporary: Path)
     assert server.stop() == 0
     assert not sockets & unix_sockets()
     assert not {name for name in shared_memory() - segments if "fastfront" in name}
+
+
+def test_what_a_killed_test_run_has_started_ends(tmp_path: Path) -> None:
+    """Only where util-linux can tell a process of its parent's end."""
+    if not with_parent():
+        pytest.skip("no setpriv")
+    program = (
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([*{with_parent()!r}, 'sleep', '1000'], stdout=subprocess.DEVNULL, start_new_session=True)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=tmp_path) as run:
+        assert run.stdout is not None
+        child = int(run.stdout.readline())
+        # It is told of its parent's end from when it has become sleep.
+        wait_for(lambda: title(child).startswith("sleep"), "the child's program", LIMIT_S)
+        run.kill()
+    wait_gone(child)

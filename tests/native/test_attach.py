@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fastfront._speedups.call import Call
+from fastfront._speedups.memory import trim
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 from tests.native.conftest import Model
 from tests.native.pumping import Client, Rig
@@ -22,7 +23,8 @@ ROOM = 16 << 20
 
 @contextmanager
 def little_memory() -> Iterator[None]:
-    """No more than ROOM bytes of addresses besides those in use."""
+    """No more than ROOM bytes of addresses besides those in use, of which malloc keeps none at hand."""
+    trim()
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM, hard))

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 from tests.support.waiting import wait_for
+
+
+@functools.cache
+def with_parent() -> tuple[str, ...]:
+    """What stands before a command that is to get SIGTERM when the thread that starts it ends, as that of a run that is killed does.
+
+    Empty where util-linux is missing or old: what such a run has started stays then.
+    """
+    command = ("setpriv", "--pdeathsig", "TERM", "--")
+    if shutil.which(command[0]) is None or subprocess.run([*command, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        return ()
+    return command
 
 
 def session_members(session: int) -> dict[int, str]:

@@ -19,7 +19,7 @@ import httpx
 from tests.support.http1 import Connection
 from tests.support.mock import MockEngine
 from tests.support.paths import ENGINE_PYTHON, FASTFRONT, ROOT, environment
-from tests.support.processes import session_members, wait_gone
+from tests.support.processes import session_members, wait_gone, with_parent
 from tests.support.sse import Chunk, chunks
 from tests.support.waiting import wait_for
 
@@ -48,7 +48,7 @@ class Server:
         """`prefix` comes before the program on the command line, `program` stands for `fastfront`."""
         self.mock = mock
         self._log_path = folder / "server.log"
-        command = [*prefix, *program, "serve", str(model), "--port", "0", "--host", "127.0.0.1", *flags]
+        command = [*with_parent(), *prefix, *program, "serve", str(model), "--port", "0", "--host", "127.0.0.1", *flags]
         if mock is not None:
             command += ["--engine", "mock", "--engine-args", shlex.join(mock.args)]
         with self._log_path.open("ab") as log:
@@ -205,7 +205,7 @@ def read_stream(response: httpx.Response) -> list[Chunk]:
 
 def headless_mock(port: int, mock: MockEngine, index: int = 0, address: str = "127.0.0.1") -> subprocess.Popen[bytes]:
     """A mock engine started by hand that joins the frontend at `address` and `port`; the caller ends it."""
-    command = [str(ENGINE_PYTHON), "-m", "engine.mock", "--headless", "--data-parallel-rpc-port", str(port)]
+    command = [*with_parent(), str(ENGINE_PYTHON), "-m", "engine.mock", "--headless", "--data-parallel-rpc-port", str(port)]
     command += ["--data-parallel-address", address]
     with mock.log_path.open("ab") as log:
         return subprocess.Popen(
