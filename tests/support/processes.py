@@ -15,9 +15,9 @@ from tests.support.waiting import wait_for
 
 @functools.cache
 def with_parent() -> tuple[str, ...]:
-    """What stands before a command that is to get SIGTERM when the thread that starts it ends, as that of a run that is killed does.
+    """What stands before a command that is to get SIGTERM when the thread that starts it ends: also that of a run that is killed.
 
-    Empty where util-linux is missing or old: what such a run has started stays then.
+    Empty where util-linux is missing or old: what a killed run has started stays then.
     """
     command = ("setpriv", "--pdeathsig", "TERM", "--")
     if shutil.which(command[0]) is None or subprocess.run([*command, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
