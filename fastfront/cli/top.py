@@ -50,19 +50,21 @@ def run(args: Namespace, _parser: ArgumentParser) -> int:
     terminal = sys.stdout.isatty()
     view = View(url, terminal and not args.no_color and not os.environ.get("NO_COLOR"))
     before = read(url)
-    if args.once:
-        time.sleep(args.interval)
-        print("\n".join(view.frame(Span(before, read(url)), time.strftime("%H:%M:%S"))))
-        return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal must be left as it was
     try:
-        if terminal:
+        if args.once:
+            time.sleep(args.interval)
+            print("\n".join(view.frame(Span(before, read(url)), time.strftime("%H:%M:%S"))), flush=True)
+        elif terminal:
             with screen(sys.stdout) as keys:
                 watch(url, view, before, args.interval, keys, True)
         else:
             watch(url, view, before, args.interval, None, False)
     except KeyboardInterrupt:
         pass
+    except BrokenPipeError:
+        # Nobody reads any more; what is still buffered must not be written at the end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -72,11 +72,33 @@ def test_a_terminal_is_left_as_it_was(server: Server, how: str) -> None:
         os.close(outer)
 
 
+def followed(server: Server) -> subprocess.Popen[str]:
+    """Without a terminal; it is asked for frames again and again, which go to its standard output."""
+    return subprocess.Popen(
+        command(server, "--interval", "0.1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+
+
 def test_without_a_terminal_frames_follow_each_other(server: Server) -> None:
-    process = subprocess.Popen(command(server, "--interval", "0.1"), stdout=subprocess.PIPE, text=True, env=environment())
-    assert process.stdout is not None
-    seen = [next(line for line in process.stdout if line.startswith("fastfront top")) for _ in range(2)]
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
-    process.stdout.close()
+    with followed(server) as process:
+        try:
+            assert process.stdout is not None
+            seen = [next(line for line in process.stdout if line.startswith("fastfront top")) for _ in range(2)]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
     assert len(seen) == 2
+
+
+def test_it_ends_when_nobody_reads(server: Server) -> None:
+    with followed(server) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline()
+            process.stdout.close()
+            assert process.wait(60) == 0
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
