@@ -41,6 +41,7 @@ from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 from tools.setup.paths import find_paths
 
 STOPS = ["\n\nHuman:", "<|end_of_turn|>"]
+WARM_STEPS = 50
 MESSAGES = 16
 PROMPT = [9707, 11, 1879, 0]
 
@@ -125,12 +126,14 @@ def two_threads(benches: list[Bench], steps: int) -> tuple[float, float]:
     """(wall seconds for both, CPU microseconds per token in the mean).
 
     By the threads' own clocks, from the first one's beginning to the last one's end: a third thread would get no core to look.
+    They run a little before, so that the kernel has given each a core by then.
     """
     barrier = threading.Barrier(len(benches))
     cpu: list[float] = []
     ends: list[tuple[float, float]] = []
 
     def work(bench: Bench) -> None:
+        bench.run(WARM_STEPS)
         barrier.wait()
         began = time.perf_counter()
         cpu.append(one_thread(bench, steps))
@@ -148,8 +151,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", type=Path, default=find_paths(os.environ).cache / "tokenizers/qwen3/tokenizer.json")
     parser.add_argument("--streams", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--reads", choices=("tools", "reasoning"), default="")
     parser.add_argument("--fed", action="store_true")
     parser.add_argument("--json", type=Path)
@@ -160,7 +163,7 @@ def main() -> None:
     vocabulary = Vocabulary.from_tokenizer(tokenizer.raw)
     benches = [Bench(tokenizer, vocabulary, args.streams, seed, args.reads, args.fed) for seed in (1, 2)]
     for bench in benches:
-        bench.run(20)
+        bench.run(WARM_STEPS)
     singles = [one_thread(benches[0], args.steps) for _ in range(args.repeats)]
     wall_scale, cpu_scale = [], []
     for _ in range(args.repeats):
