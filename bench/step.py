@@ -50,7 +50,8 @@ class Transport:
     """Stands for granian's transport, with a send of its own: threads would wait for each other to count references to one."""
 
     def __init__(self) -> None:
-        self.send_bytes = [].count                 # about the cheapest call that takes bytes
+        nothing: list[bytes] = []
+        self.send_bytes = nothing.count            # about the cheapest call that takes bytes
 
 
 class Protocol:
