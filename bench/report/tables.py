@@ -59,8 +59,8 @@ def origin(record: Record) -> str:
         f" `{' '.join(record['command'])}`, {record['seconds'] / 60:.0f} minutes, medians of {record['repeats']}."
         " The load generator, the engine and the frontend share the cores"
     )
-    if any(sample.get("apart") for sample in record["samples"]):
-        text += ", but where few streams are decoded (64, 256) the load generator has one to itself"
+    if few := sorted({sample["streams"] for sample in record["samples"] if sample.get("apart")}):
+        text += f", but where few streams are decoded ({', '.join(map(str, few))}) the load generator has one to itself"
     text += "."
     if record.get("taken_up"):
         text += f" The run was interrupted and taken up again ({len(record['taken_up'])} times)."

@@ -12,6 +12,7 @@ from fastfront.openai.events import compact, json_string, named_event, text_layo
 from fastfront.openai.failures import engine_failure
 from fastfront.openai.messages.errors import error_object
 from fastfront.openai.tools.deltas import CallArguments, CallStart, Delta, Reasoning
+from fastfront.openai.tools.json_text import is_json
 from fastfront.openai.tools.stretch import Kind, Stretch
 from fastfront.streams.sink import Headers
 
@@ -67,21 +68,20 @@ class MessageSink:
 
     def passage(self, index: int) -> Passage | None:
         stretch = self._answer.stretch()
-        if stretch is None:
+        if stretch is None or (stretch.kind != "nothing" and _DELTAS[stretch.kind][0] != self._block):
             return None
-        layout = None
-        if stretch.kind != "nothing":
-            block, delta = _DELTAS[stretch.kind]
-            if block != self._block:
-                return None
-            layout = text_layout(self._delta(delta + json_string("\0")))
         key = stretch, self._index
         called = stretch.kind == "arguments"
         if key not in self._passages:
-            self._passages[key] = Passage(layout, stretch.triggers, keeps_text=called)
+            self._passages[key] = Passage(self._layout(stretch.kind), stretch.triggers, keeps_text=called)
+        passage = self._passages[key]
         if called:
-            self._passage = self._passages[key]
-        return self._passages[key]
+            self._passage = passage
+        return passage
+
+    def _layout(self, kind: Kind) -> list[bytes | int] | None:
+        """Of deltas of the open block; None: nothing is sent."""
+        return None if kind == "nothing" else text_layout(self._delta(_DELTAS[kind][1] + json_string("\0")))
 
     def prompt_logprobs(self, index: int, logprobs: bytes) -> None:
         """Nobody asks for them."""
@@ -117,7 +117,7 @@ class MessageSink:
         finish = self._answer.finish or ""
         if finish in ("stop", "tool_calls"):
             called = self._answer.called
-            if self._stop_sequence is not None and not (called and _is_json("".join(self._arguments))):
+            if self._stop_sequence is not None and not (called and is_json("".join(self._arguments))):
                 return "stop_sequence", self._stop_sequence
             if called:
                 return "tool_use", None
@@ -186,14 +186,6 @@ class MessageSink:
             b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"type":%b},"index":%d}\n\n'
             % (delta, self._index)
         )
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _arguments(text: str) -> Any:
