@@ -16,3 +16,4 @@ cdef class Form:
     cdef readonly Guards guards
     cdef readonly int64_t begun, until
     cdef readonly tuple parts
+    cdef bint is_expired(self) noexcept

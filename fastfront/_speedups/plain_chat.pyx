@@ -95,14 +95,17 @@ cdef class Form:
         self.until = until
         self.parts = parts
 
+    cdef bint is_expired(self) noexcept:
+        return self.until != 0 and not self.begun <= time(NULL) < self.until
+
     @property
     def expired(self) -> bool:
-        return self.until != 0 and not self.begun <= time(NULL) < self.until
+        return self.is_expired()
 
     def fill(self, list texts not None):
         """The prompt of a chat of these texts, one for each role; None if it does not hold for them."""
         cdef list out = []
-        if not self.guards.passes(texts) or (self.until != 0 and not self.begun <= time(NULL) < self.until):
+        if not self.guards.passes(texts) or self.is_expired():
             return None
         for part in self.parts:
             out.append(part if type(part) is str else texts[part])

@@ -12,6 +12,5 @@ class QuickChats:
         fill: Callable[[str, list[str], bool], str | None],
         encode: Callable[[str], bytes],
         billing_header: str,
-        max_chars: int,
     ) -> None: ...
     def prepare(self, fields: dict[str, Any], header: Callable[[str], str | None]) -> PreparedCall | None: ...

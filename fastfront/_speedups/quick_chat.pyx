@@ -13,36 +13,28 @@ from fastfront._speedups.quick_fields cimport INPUT, QuickFields, Values
 cdef class QuickChats:
     """What one server's chats have in common besides `fields`. Immutable; any thread.
 
-    `fill(roles, texts, add_generation_prompt)` gives the prompt of a plain chat or None, `encode(text)` its ids, packed; no token has
-    more than `max_chars` characters.
+    `fill(roles, texts, add_generation_prompt)` gives the prompt of a plain chat or None, `encode(text)` its ids, packed.
     """
     cdef QuickFields fields
     cdef object fill, encode
     cdef str billing_header
-    cdef int64_t max_chars
 
     def __init__(
         self, QuickFields fields not None, *, object fill not None, object encode not None, str billing_header not None,
-        int64_t max_chars,
     ):
         self.fields = fields
         self.fill = fill
         self.encode = encode
         self.billing_header = billing_header
-        self.max_chars = max_chars
 
     def prepare(self, dict fields not None, object header not None):
         """The call of a request whose fields have their shapes; None if it is no usual one. `header` as in prepare_chat."""
         cdef Values values
-        cdef int64_t requested, room
-        if not self.fields.read(fields, values):
-            return None
-        requested = self.fields.asked_tokens(values)
-        if requested < 0 or values[<int>INPUT] == NULL:
+        cdef int64_t requested = self.fields.read(fields, values)
+        if requested < 0:
             return None
         text = self.prompt_text(<list><object>values[<int>INPUT])
-        room = self.fields.room(requested)
-        if text is None or (len(<str>text) > room and len(<str>text) > room * self.max_chars):
+        if text is None or not self.fields.fits(text, requested):
             return None
         return self.fields.call(values, header, self.encode(text), requested)
 

@@ -10,41 +10,35 @@ from fastfront._speedups.quick_fields cimport INPUT, QuickFields, Values, number
 cdef class QuickCompletions:
     """What one server's completions have in common besides `fields`. Immutable; any thread.
 
-    `encode(text)` gives the ids of a text with the tokens around it, packed; no token has more than `max_chars` characters.
-    `max_tokens` is what a request gets that does not say how many.
+    `encode(text)` gives the ids of a text with the tokens around it, packed. `max_tokens` is what a request gets that does not say how many.
     """
     cdef QuickFields fields
     cdef object encode
-    cdef int64_t max_chars, max_tokens
+    cdef int64_t max_tokens
 
-    def __init__(self, QuickFields fields not None, *, object encode not None, int64_t max_chars, int64_t max_tokens):
+    def __init__(self, QuickFields fields not None, *, object encode not None, int64_t max_tokens):
         self.fields = fields
         self.encode = encode
-        self.max_chars = max_chars
         self.max_tokens = max_tokens
 
     def prepare(self, dict fields not None, object header not None):
         """The call of a request whose fields have their shapes; None if it is no usual one. `header` as in prepare_completion."""
         cdef Values values
-        cdef int64_t requested, room
+        cdef int64_t requested = self.fields.read(fields, values)
         cdef bytes packed
-        if not self.fields.read(fields, values):
-            return None
-        requested = self.fields.asked_tokens(values)
-        if requested < 0 or values[<int>INPUT] == NULL:
+        if requested < 0:
             return None
         if requested == 0:
             requested = self.max_tokens
             if requested > self.fields.max_model_len:
                 return None
         prompt = <object>values[<int>INPUT]
-        room = self.fields.room(requested)
         if type(prompt) is str:
-            if not prompt or (len(<str>prompt) > room and len(<str>prompt) > room * self.max_chars):
+            if not prompt or not self.fields.fits(prompt, requested):
                 return None
             packed = self.encode(prompt)
         else:
-            packed = packed_prompt(<list>prompt, room)
+            packed = packed_prompt(<list>prompt, self.fields.room(requested))
         return None if packed is None else self.fields.call(values, header, packed, requested)
 
 

@@ -38,17 +38,19 @@ cdef class QuickFields:
     cdef frozenset model_names
     cdef str kind, prefix, model, role
     cdef bint any_model_name, force_usage, prompt_details, metrics, tokens_as_ids, greedy
-    cdef int64_t max_token_id, max_new_tokens, max_tokens_cap, max_stop_strings, vocab_size, max_logprobs, max_n
+    cdef int64_t max_token_id, max_new_tokens, max_tokens_cap, max_stop_strings, vocab_size, max_logprobs, max_n, max_chars
     cdef double greedy_below, min_temperature
     cdef tuple defaults
     cdef dict stopping, ignoring, ready_stopping, ready_ignoring
     cdef uint64_t labels
-    # False: a field is not among those of usual requests, or has no usual value.
-    cdef bint read(self, dict fields, PyObject **values) except -1
-    # How many tokens were asked for, 0: none were; -1: it is out of bounds.
-    cdef int64_t asked_tokens(self, PyObject **values) except? -2
+    # How many tokens were asked for, 0: none were. -1: a field is not among those of usual requests, has no usual value, or there is
+    # no input.
+    cdef int64_t read(self, dict fields, PyObject **values) except? -2
+    cdef bint are_usual(self, dict fields, PyObject **values) except -1
     # How many tokens a prompt may have at most.
     cdef int64_t room(self, int64_t requested) noexcept
+    # Whether a text can be a prompt of so many tokens.
+    cdef bint fits(self, str text, int64_t requested) except -1
     # Everything of a call of one prompt; None if something needs a closer look.
     cdef PreparedCall call(self, PyObject **values, object header, bytes packed, int64_t requested)
     cdef PreparedPrompt prompt(self, bytes packed, int64_t requested)

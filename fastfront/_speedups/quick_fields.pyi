@@ -3,6 +3,9 @@ from typing import Literal
 
 CHAT: Mapping[str, int]
 COMPLETION: Mapping[str, int]
+MAX_TOP_K: int
+MAX_SALT_CHARS: int
+SALT_FORBIDDEN: frozenset[str]
 
 class QuickFields:
     @property
@@ -16,6 +19,7 @@ class QuickFields:
         any_model_name: bool,
         max_model_len: int,
         max_token_id: int,
+        max_chars: int,
         vocab_size: int,
         max_new_tokens: int | None,
         max_tokens_cap: int | None,

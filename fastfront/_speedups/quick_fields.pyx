@@ -24,10 +24,11 @@ cdef extern from *:
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *) except? -1
 
-cdef enum:
-    MOST_TOP_K = 2147483647
-    MOST_SALT_CHARS = 128
+MAX_TOP_K = 2147483647
+MAX_SALT_CHARS = 128
+SALT_FORBIDDEN = frozenset("@/\\\0")
 
+cdef int64_t MOST_TOP_K = MAX_TOP_K, MOST_SALT_CHARS = MAX_SALT_CHARS
 cdef int64_t NONE = -(1LL << 62)
 
 cdef tuple SAMPLED_NAMES = (
@@ -74,13 +75,13 @@ cdef class QuickFields:
 
     `kind` is "chat" or "completion". `defaults` are the values of sampling parameters where a request has none, by name, within their
     bounds; `stop_map(ignore_eos, ids)` gives the sampling map's keys about stop tokens, for a request's own ones too.
-    `max_new_tokens` and `max_tokens_cap` are the server's default and bound, or None. Below `greedy_below` a temperature means
+    No token has more than `max_chars` characters. `max_new_tokens` and `max_tokens_cap` are the server's default and bound, or None. Below `greedy_below` a temperature means
     greedy, and no other is below `min_temperature`.
     """
 
     def __init__(
         self, *, str kind not None, str model not None, frozenset model_names not None, bint any_model_name, int64_t max_model_len,
-        int64_t max_token_id, int64_t vocab_size, object max_new_tokens, object max_tokens_cap, int64_t max_stop_strings, int64_t max_n,
+        int64_t max_token_id, int64_t max_chars, int64_t vocab_size, object max_new_tokens, object max_tokens_cap, int64_t max_stop_strings, int64_t max_n,
         int64_t max_logprobs, object defaults not None, object stop_map not None, str role not None, bint force_usage,
         bint prompt_details, bint metrics, bint tokens_as_ids, double greedy_below, double min_temperature,
         object stream_interval not None,
@@ -94,6 +95,7 @@ cdef class QuickFields:
         self.any_model_name = any_model_name
         self.max_model_len = max_model_len
         self.max_token_id = max_token_id
+        self.max_chars = max_chars
         self.vocab_size = vocab_size
         self.max_new_tokens = max_model_len if max_new_tokens is None else min(max_new_tokens, max_model_len)
         self.max_tokens_cap = max_model_len if max_tokens_cap is None else min(max_tokens_cap, max_model_len)
@@ -120,7 +122,20 @@ cdef class QuickFields:
         if not (self.put_sampled(none, 1, self.ready_stopping) and self.put_sampled(none, 1, self.ready_ignoring)):
             raise ValueError("sampling defaults out of bounds")
 
-    cdef bint read(self, dict fields, PyObject **values) except -1:
+    cdef int64_t read(self, dict fields, PyObject **values) except? -2:
+        cdef PyObject *given
+        cdef int64_t asked
+        if not self.are_usual(fields, values) or values[<int>INPUT] == NULL:
+            return -1
+        given = values[<int>MAX_COMPLETION_TOKENS]
+        if given == NULL:
+            given = values[<int>MAX_TOKENS]
+        if given == NULL:
+            return 0
+        asked = number(given, 0)
+        return asked if 1 <= asked <= self.max_model_len else -1
+
+    cdef bint are_usual(self, dict fields, PyObject **values) except -1:
         cdef dict kinds = self.kinds
         cdef int kind
         memset(values, 0, sizeof(Values))
@@ -143,18 +158,12 @@ cdef class QuickFields:
                 return False
         return True
 
-    cdef int64_t asked_tokens(self, PyObject **values) except? -2:
-        cdef int64_t asked
-        cdef PyObject *given = values[<int>MAX_COMPLETION_TOKENS]
-        if given == NULL:
-            given = values[<int>MAX_TOKENS]
-        if given == NULL:
-            return 0
-        asked = number(given, 0)
-        return asked if 1 <= asked <= self.max_model_len else -1
-
     cdef int64_t room(self, int64_t requested) noexcept:
         return self.max_model_len - requested if requested < self.max_model_len else self.max_model_len
+
+    cdef bint fits(self, str text, int64_t requested) except -1:
+        cdef int64_t room = self.room(requested)
+        return len(text) <= room or len(text) <= room * self.max_chars
 
     cdef PreparedCall call(self, PyObject **values, object header, bytes packed, int64_t requested):
         cdef PreparedCall call
@@ -178,7 +187,7 @@ cdef class QuickFields:
             return None
         if values[<int>CACHE_SALT] != NULL:
             salt = <str><object>values[<int>CACHE_SALT]
-            if not 0 < len(<str>salt) <= MOST_SALT_CHARS or "@" in salt or "/" in salt or "\\" in salt or "\0" in salt:
+            if not 0 < len(<str>salt) <= MOST_SALT_CHARS or not SALT_FORBIDDEN.isdisjoint(salt):
                 return None
             call.cache_salt = salt
         call.kind = self.kind

@@ -10,12 +10,11 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from fastfront._speedups.quick_fields import MAX_SALT_CHARS, SALT_FORBIDDEN
 from fastfront.errors import ApiError, bad_value
 from fastfront.openai.constraints.structural_tag import check_structural_tag
 from fastfront.openai.structured import KINDS, NO_STRUCTURE
 
-_SALT_FORBIDDEN = frozenset("@/\\\x00")
-_MAX_SALT_CHARS = 128
 _TOOL_CHOICE_USAGE = 'Correct usage: `{"type": "function", "function": {"name": "my_function"}}`'
 
 Body = Mapping[str, Any]
@@ -97,7 +96,7 @@ def check_cache_salt(salt: object) -> None:
         return
     if not isinstance(salt, str) or not salt:
         raise bad_value("Parameter 'cache_salt' must be a non-empty string if provided.", "cache_salt")
-    if len(salt) > _MAX_SALT_CHARS or not _SALT_FORBIDDEN.isdisjoint(salt):
+    if len(salt) > MAX_SALT_CHARS or not SALT_FORBIDDEN.isdisjoint(salt):
         raise bad_value(
             "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\', or NUL.",
             "cache_salt",

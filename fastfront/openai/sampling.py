@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fastfront._speedups.quick_fields import MAX_TOP_K
 from fastfront.errors import ApiError, SetupError, bad_value
 from fastfront.openai.checks import check_repetition
 
 MIN_TEMPERATURE = 0.01  # smaller ones overflow in the sampler; 0 itself means greedy
-_MAX_TOP_K = 2**31 - 1
 GREEDY_EPSILON = 1e-5
 _NEUTRAL: Mapping[str, float] = {
     "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0,
@@ -139,7 +139,7 @@ def _put_values(values: Mapping[str, Any], out: dict[str, object]) -> None:
         if values["top_p"] != 1.0:
             out["top_p"] = values["top_p"]
         if values["top_k"] > 0:
-            out["top_k"] = min(values["top_k"], _MAX_TOP_K)
+            out["top_k"] = min(values["top_k"], MAX_TOP_K)
         if values["min_p"] != 0.0:
             out["min_p"] = values["min_p"]
     for name in _PENALTIES:

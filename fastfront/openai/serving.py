@@ -89,20 +89,19 @@ class Serving:
             return None
         return QuickChats(
             self._quick_fields("chat"), fill=fill, encode=self.segments.packed, billing_header=BILLING_HEADER,
-            max_chars=self.tokenizer.max_chars_per_token,
         )  # fmt: skip
 
     def _quick_completions(self) -> QuickCompletions:
         return QuickCompletions(
-            self._quick_fields("completion"), encode=self.segments.packed_wrapped, max_chars=self.tokenizer.max_chars_per_token,
-            max_tokens=DEFAULT_COMPLETION_TOKENS,
+            self._quick_fields("completion"), encode=self.segments.packed_wrapped, max_tokens=DEFAULT_COMPLETION_TOKENS,
         )  # fmt: skip
 
     def _quick_fields(self, kind: Literal["chat", "completion"]) -> QuickFields:
         defaults = dataclasses.asdict(self.defaults)
         return QuickFields(
             kind=kind, model=self.model, model_names=self.model_names, any_model_name=self.any_model_name,
-            max_model_len=self.max_model_len, max_token_id=self.max_prompt_token_id, vocab_size=self.vocab_size,
+            max_model_len=self.max_model_len, max_token_id=self.max_prompt_token_id,
+            max_chars=self.tokenizer.max_chars_per_token, vocab_size=self.vocab_size,
             max_new_tokens=defaults.pop("max_new_tokens"), max_tokens_cap=defaults.pop("max_tokens_cap"), defaults=defaults,
             max_stop_strings=self.limits.max_stop_strings, max_n=self.limits.max_n, max_logprobs=self.max_logprobs,
             stop_map=self.stops.wire_map, role=self.response_role if kind == "chat" else "assistant",
