@@ -14,7 +14,7 @@ NARROW = {"vllm-python-2": frozenset({"decode/1024 streams", "requests/1 out, pr
 """Wanted for some points only, by `scenario/point`."""
 NO_RAMP = frozenset({"floor"})
 """Frontends whose ceiling nobody asks for."""
-_LANES_EXPECTED_S = 5.0
+_LANES_EXPECTED_S = 40.0
 _START_S = {"vllm-python-1": 20.0, "vllm-python-2": 22.0}
 _OTHER_START_S = 3.0
 """Starting and stopping."""

@@ -23,7 +23,7 @@ from bench.scenarios.points import ceiling_known
 from tools.setup.paths import Paths
 
 INTERRUPTED = {"peer": "-", "repeat": 0, "error": "interrupted"}
-_LANES_S = 120
+_LANES_S = 240
 
 
 def run(

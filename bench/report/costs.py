@@ -89,9 +89,11 @@ def lanes_line(figures: Figures) -> str:
         return ""
     wall, cpu = (statistics.median(lanes[f"two_threads_speedup_{clock}"]) for clock in ("wall", "cpu"))
     one = statistics.median(lanes["cpu_us_per_token"])
+    most = lanes.get("two_threads_that_only_compute")
+    beside = f" Two threads that only compute did {statistics.median(most):.2f} times as much meanwhile." if most else ""
     return (
         f"The token path alone, without HTTP and engine ({lanes['streams']} streams): {one:.2f} us per token on one lane; two"
-        f" lanes do {wall:.2f} times as much as one by the clock, {cpu:.2f} times by CPU time per token."
+        f" lanes do {wall:.2f} times as much as one by the clock, {cpu:.2f} times by CPU time per token.{beside}"
     )
 
 

@@ -76,7 +76,7 @@ def record() -> Record:
         "samples": samples, "failures": [], "seconds": 600.0, "climbed": ["fastfront"], "left_out": {},
         "taken_up": [], "lanes": {
             "two_threads_speedup_wall": [1.7, 1.9, 1.95], "two_threads_speedup_cpu": [1.8, 2.0], "cpu_us_per_token": [0.25, 0.3],
-            "streams": 1024,
+            "two_threads_that_only_compute": [1.8, 1.96], "streams": 1024,
         },
     }  # fmt: skip
 
@@ -184,6 +184,7 @@ def test_report_has_every_scenario_and_says_when_the_machine_was_busy(record: Re
     assert "| requests: 1 out, prompt 30 | lane-0 | 0.300 | 75% | 100 |" in text
     assert "http-0" not in text, "threads that did nothing"
     assert "0.28 us per token on one lane; two lanes do 1.90 times as much as one by the clock, 1.90 times by" in text
+    assert "Two threads that only compute did 1.88 times as much meanwhile." in text
     assert "at any time, idle included: 500.0 ms" in text
     assert "taken up again" not in text
     noisy = copy.deepcopy(record)
