@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+LogprobsMode = Literal["raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"]
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -34,3 +36,4 @@ class EngineConfig:
     executor: Literal["auto", "uni", "mp"] = "auto"
     enforce_eager: bool = False
     gpu_memory_utilization: float = 0.9
+    logprobs_mode: LogprobsMode = "raw_logprobs"

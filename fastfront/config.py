@@ -170,6 +170,7 @@ class ServeConfig:
     generation_config: str = "auto"             # auto, vllm (none), or a folder
     override_generation_config: dict[str, object] = field(default_factory=dict)
     max_logprobs: int = 20
+    logprobs_mode: str = "raw_logprobs"         # what engines started here give
     enable_force_include_usage: bool = False
     answers: AnswerOptions = field(default_factory=AnswerOptions)
     limits: Limits = field(default_factory=Limits)

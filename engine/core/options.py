@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import dataclass
+from typing import get_args
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, LogprobsMode
 from engine.executor.processes import layout
 
 DEFAULT_RPC_PORT = 29550
@@ -69,6 +70,10 @@ def parse(argv: list[str]) -> CoreOptions:
     ap.add_argument(
         "--async-scheduling", action=argparse.BooleanOptionalAction, default=True, help="plan a step while another is computed"
     )
+    ap.add_argument(
+        "--logprobs-mode", choices=get_args(LogprobsMode), default="raw_logprobs",
+        help="scores that logprobs show: of the model, or as the token was drawn from them (raw_logprobs)",
+    )  # fmt: skip
     for name, what in (("start", "begins"), ("end", "ends; constraints on the output hold from there on")):
         ap.add_argument(f"--reasoning-{name}", action="append", metavar="TEXT", help=f"reasoning {what}; repeatable")
     ap.add_argument("--reasoning-cut", metavar="TEXT", help="what ends reasoning beyond its budget (the first --reasoning-end)")

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from engine.config import LogprobsMode
 from engine.executor.plan import PENDING, Logprobs, StepPlan, StepResult
 from engine.executor.processes import OUTPUT_RANK
 from engine.model.attention import PagedAttention
@@ -38,10 +39,12 @@ class ModelRunner:
         sequences: Sequences | None = None,
         lean: LeanModel | None = None,
         splitter: Splitter | None = None,
+        mode: LogprobsMode = "raw_logprobs",
     ) -> None:
         """`attention.cache` is set. `sequences` come from an earlier runner of the same model.
 
         `lean`, if there is one, runs in place of `model`. `splitter` is what has split it, if it is a part of one.
+        `mode` is what logprobs show; of prompts, whether logprobs or logits, always the model's own.
         """
         assert attention.cache is not None
         self._model = model
@@ -49,6 +52,7 @@ class ModelRunner:
         self._block_size = attention.cache.block_size
         self._device = device
         self._splitter = splitter
+        self._mode: LogprobsMode = mode
         self._states, self._prompt_parts = sequences or Sequences({}, {})
         self._lean = lean
         self._graphs: DecodeGraphs | None = None
@@ -89,7 +93,7 @@ class ModelRunner:
         if ids:
             if self._samples:
                 chosen = logits if picked == list(range(len(logits))) else logits[picked]
-                sample(chosen, ids, states, result, plan.masks)
+                sample(chosen, ids, states, result, plan.masks, self._mode)
             if self._splitter is not None:
                 self._share_tokens(self._splitter.group, ids, states, result)
             self._release_prompts(ids, result)
@@ -160,7 +164,7 @@ class ModelRunner:
         targets = torch.tensor(state.prompt[1 + done : 1 + done + len(places)], device=self._device)
         count = state.params.prompt_logprobs
         assert count is not None
-        parts.append(gather_logprobs(logits[places], targets, count))
+        parts.append(gather_logprobs(logits[places], targets, count, as_logits=self._mode.endswith("logits")))
 
     def _release_prompts(self, ids: list[str], result: StepResult) -> None:
         """Hand out the collected prompt logprobs of those that have just got their first token."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
@@ -13,8 +15,9 @@ CLASSES = (0x3F800000 >> CLASS_SHIFT) + 2
 """Classes of probabilities up to 1.0, one more for rounding."""
 
 
-def choose(logits: torch.Tensor, states: list[SequenceState]) -> torch.Tensor:
-    """Token ids [rows] for float32 `logits` [rows, vocab] of sampled (not greedy) requests; `logits` is changed.
+def choose(logits: torch.Tensor, states: list[SequenceState], cut: bool = False) -> torch.Tensor:
+    """Token ids [rows] for float32 `logits` [rows, vocab] of sampled (not greedy) requests; `logits` is changed: divided by
+    the temperatures, and with `cut` tokens that min_p, top_k or top_p rule out get -inf.
 
     A row's token depends on its own logits, parameters, seed and position only. Tokens of probability 0 never come.
     """
@@ -35,13 +38,29 @@ def choose(logits: torch.Tensor, states: list[SequenceState]) -> torch.Tensor:
         else:
             plain.append(row)
     if plain:
-        tokens[plain] = _draw(_probabilities(logits[plain], _take(states, plain)), draws[plain])
+        probabilities = _probabilities(logits[plain], _take(states, plain))
+        tokens[plain] = _draw(probabilities, draws[plain])
+        if cut:
+            rows = [place for place, row in enumerate(plain) if states[row].params.min_p > 0]
+            _rule_out(logits, [plain[place] for place in rows], probabilities[rows] == 0)
     if few:
-        tokens[few] = _draw_candidates(logits[few], _take(states, few), draws[few], [top_k[row] for row in few])
+        candidates = _candidates(logits[few], _take(states, few), [top_k[row] for row in few])
+        tokens[few] = candidates.ids.gather(1, _draw(candidates.probabilities, draws[few])[:, None])[:, 0]
+        if cut:
+            out = torch.ones(len(few), vocab, dtype=torch.bool, device=device)
+            _rule_out(logits, few, out.scatter_(1, candidates.ids, candidates.outside))
     if nucleus:
         probabilities = _probabilities(logits[nucleus], _take(states, nucleus))
-        tokens[nucleus] = _draw(_cut_to_nucleus(probabilities, _take(states, nucleus)), draws[nucleus])
+        probabilities = _cut_to_nucleus(probabilities, _take(states, nucleus))
+        tokens[nucleus] = _draw(probabilities, draws[nucleus])
+        if cut:
+            _rule_out(logits, nucleus, probabilities == 0)
     return tokens
+
+
+def _rule_out(logits: torch.Tensor, rows: list[int], out: torch.Tensor) -> None:
+    """-inf where `out` [len(rows), vocab] says so."""
+    logits[rows] = logits[rows].masked_fill(out, float("-inf"))
 
 
 def _take(states: list[SequenceState], rows: list[int]) -> list[SequenceState]:
@@ -95,10 +114,16 @@ def _draw(probabilities: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
     return torch.searchsorted(cumulative, points[:, None], right=True)[:, 0].clamp_(max=probabilities.shape[1] - 1)
 
 
-def _draw_candidates(
-    logits: torch.Tensor, states: list[SequenceState], draws: torch.Tensor, top_k: list[int]
-) -> torch.Tensor:
-    """Draw among each row's `top_k` likeliest tokens: min_p first, then top_k, then top_p of what is left."""
+class _Candidates(NamedTuple):
+    """The likeliest tokens of each row: [rows, most], falling. Those `outside` may not come, their probability is 0."""
+
+    ids: torch.Tensor
+    probabilities: torch.Tensor
+    outside: torch.Tensor
+
+
+def _candidates(logits: torch.Tensor, states: list[SequenceState], top_k: list[int]) -> _Candidates:
+    """Each row's `top_k` likeliest tokens: min_p first, then top_k, then top_p of what is left."""
     if any(state.params.min_p > 0 for state in states):
         limits = np.array([max(state.params.min_p, 1e-30) for state in states], dtype=np.float32)
         least = logits.amax(dim=-1) + torch.from_numpy(np.log(limits)).to(logits.device)
@@ -107,11 +132,13 @@ def _draw_candidates(
     values, ids = logits.topk(width, dim=-1)
     place = torch.arange(width, device=logits.device)
     values = values.masked_fill(place >= torch.tensor(top_k, device=logits.device)[:, None], float("-inf"))
+    outside = torch.isneginf(values)
     probabilities = torch.softmax(values, dim=-1)
     if any(state.params.top_p < 1 for state in states):
         share = torch.tensor([state.params.top_p for state in states], dtype=torch.float32, device=logits.device)
         before = probabilities.cumsum(dim=-1) - probabilities
-        outside = before >= share[:, None]
-        outside[:, 0] = False
+        beyond = before >= share[:, None]
+        beyond[:, 0] = False
+        outside |= beyond
         probabilities = probabilities.masked_fill(outside, 0.0)
-    return ids.gather(1, _draw(probabilities, draws)[:, None])[:, 0]
+    return _Candidates(ids, probabilities, outside)

@@ -1,4 +1,4 @@
-"""Logprobs of sampled and prompt tokens, from the model's own logits before any adjustment."""
+"""Logprobs of sampled and prompt tokens, or the logits themselves."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ def wants_logprobs(params: SamplingParams) -> bool:
     return params.logprobs is not None or bool(params.logprob_token_ids)
 
 
-def gather_logprobs(logits: torch.Tensor, tokens: torch.Tensor, count: int, listed: list[int] | None = None) -> Logprobs:
+def gather_logprobs(
+    logits: torch.Tensor, tokens: torch.Tensor, count: int, listed: list[int] | None = None, as_logits: bool = False
+) -> Logprobs:
     """Logprobs of `tokens` [rows] and of `count` alternatives each (-1: all), or of the `listed` ids instead.
 
     Column 0 is the token itself, the others are in falling order (in the given order for `listed`); the rank is 1 for
-    the likeliest token.
+    the likeliest token. `as_logits`: the same of the logits as they are.
     """
-    logprobs = torch.log_softmax(logits.float(), dim=-1)
+    logprobs = logits.float() if as_logits else torch.log_softmax(logits.float(), dim=-1)
     own = logprobs.gather(1, tokens[:, None])
     ranks = (logprobs > own).sum(dim=-1) + 1
     if listed:

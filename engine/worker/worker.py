@@ -170,7 +170,10 @@ class Worker:
             assert isinstance(self._cache, BlockedCache)
             loaded.lean.bind(self._cache)
         if self._runner is None:
-            self._runner = ModelRunner(loaded.model, loaded.attention, self._device, self._sequences, loaded.lean, self._splitter)
+            self._runner = ModelRunner(
+                loaded.model, loaded.attention, self._device, self._sequences, loaded.lean, self._splitter,
+                self._config.logprobs_mode,
+            )  # fmt: skip
             self._record(self._runner, loaded)
 
     def _record(self, runner: ModelRunner, loaded: loader.Loaded) -> None:

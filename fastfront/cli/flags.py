@@ -171,6 +171,9 @@ def _model(parser: ArgumentParser) -> None:
           metavar="JSON")  # fmt: skip
     _flag(group, "max-logprobs", "most logprobs of a token that a request can ask for (20)", type=whole(-1), default=20,
           metavar="N")  # fmt: skip
+    _flag(group, "logprobs-mode", "what logprobs show: the model's (raw), or those that the token was drawn from (processed), or "
+          "the logits of either (raw_logprobs)", default="raw_logprobs",
+          choices=("raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"))  # fmt: skip
 
 
 def _logging(parser: ArgumentParser) -> None:

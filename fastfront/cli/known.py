@@ -181,7 +181,6 @@ _REFUSED: Mapping[str, Known] = {
     "calculate-kv-scales": Known("the cache has the weights' type", switch=True),
     "skip-tokenizer-init": Known("answers are text", switch=True),
     "enable-prompt-embeds": Known("prompts are text or token ids", switch=True),
-    "logprobs-mode": Known("the engine gives raw_logprobs", neutral=("raw_logprobs",)),
     "logits-processors": Known("no code of users is run in the engine"),
     "io-processor-plugin": Known("no code of users is run"),
     "load-format": Known("safetensors are read; for GGUF see `python -m engine.convert`", neutral=("auto", "safetensors")),

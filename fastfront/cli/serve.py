@@ -171,6 +171,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         generation_config=args.generation_config,
         override_generation_config=args.override_generation_config,
         max_logprobs=args.max_logprobs,
+        logprobs_mode=args.logprobs_mode,
         enable_force_include_usage=args.enable_force_include_usage,
         answers=_answers(args, parser),
         limits=_limits(),

@@ -105,6 +105,7 @@ def _options(config: ServeConfig, more: Mapping[str, object | None]) -> list[str
         "--gpu-memory-utilization": config.gpu_memory_utilization,
         "--scheduling-policy": config.scheduling_policy,
         "--seed": config.seed,
+        "--logprobs-mode": config.logprobs_mode if config.logprobs_mode != "raw_logprobs" else None,
         **more,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]

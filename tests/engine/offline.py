@@ -6,7 +6,7 @@ import random
 from collections import deque
 from pathlib import Path
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, LogprobsMode
 from engine.executor.plan import Executor, StepPlan, StepResult
 from engine.executor.uni import UniExecutor
 from engine.kv_cache.hashing import PrefixHashes
@@ -39,6 +39,7 @@ def generate(
     kernels: bool = True,
     params: list[SamplingParams] | None = None,
     results: list[StepResult] | None = None,
+    logprobs_mode: LogprobsMode = "raw_logprobs",
 ) -> tuple[list[list[int]], Scheduler]:
     """Answers to all prompts at once, through scheduler and executor, with up to `depth` steps under way.
 
@@ -51,6 +52,7 @@ def generate(
         block_size=block_size,
         max_model_len=max_len,
         cpu_kernels=kernels,
+        logprobs_mode=logprobs_mode,
     )
     executor = UniExecutor(config, lambda _text: None)
     executor.load()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
 
+from engine.config import LogprobsMode
 from engine.executor.plan import StepResult
 from engine.protocol import SamplingParams
 from engine.sampling.adjust import adjust
@@ -241,6 +242,54 @@ def test_columns_of_logprobs(params: dict[str, Any], ids: list[list[int]]) -> No
     result = StepResult()
     sample(torch.tensor([LOGITS]), ["r"], [state(temperature=0.0, **params)], result)
     assert result.logprobs["r"].ids.tolist() == ids
+
+
+PROCESSED: list[tuple[dict[str, Any], list[int]]] = [
+    ({}, [0, 1, 2, 3, 4, 5, 6, 7]),
+    ({"top_k": 3}, [0, 1, 2]),
+    ({"top_p": 0.7}, [0, 1, 2]),
+    ({"min_p": 0.3}, [0, 1, 2]),
+    ({"top_k": 4, "top_p": 0.6}, [0, 1]),
+    ({"min_p": 0.3, "top_k": 7}, [0, 1, 2]),
+    ({"top_p": 0.5, "min_p": 0.01}, [0, 1]),
+    ({"allowed_token_ids": [1, 3]}, [1, 3]),
+]
+
+
+@pytest.mark.parametrize(("params", "keep"), PROCESSED)
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_processed_scores_are_those_the_token_was_drawn_from(params: dict[str, Any], keep: list[int], temperature: float) -> None:
+    def states() -> list[SequenceState]:
+        greedy = state(temperature=0.0, logprobs=-1, logit_bias={5: 2.0})
+        return [state(7, temperature=temperature, logprobs=-1, **params), greedy, state(8, temperature=temperature, **params)]
+
+    logits = torch.tensor([[x * temperature for x in LOGITS], LOGITS, LOGITS])
+    names = ["a", "greedy", "b"]
+    found: dict[LogprobsMode, StepResult] = {}
+    for mode in get_args(LogprobsMode):
+        found[mode] = StepResult()
+        sample(logits.clone(), names, states(), found[mode], mode=mode)
+    assert len({tuple(result.tokens.items()) for result in found.values()}) == 1  # the mode changes no token
+    wanted = [x if token in keep else -math.inf for token, x in enumerate(LOGITS)]
+    biased = [x + 2.0 * (token == 5) for token, x in enumerate(LOGITS)]
+    assert by_token(found["processed_logits"], "a") == pytest.approx(wanted)
+    assert by_token(found["processed_logprobs"], "a") == pytest.approx([x - math.log(sum(map(math.exp, wanted))) for x in wanted])
+    assert by_token(found["processed_logits"], "greedy") == pytest.approx(biased)
+    assert by_token(found["raw_logits"], "a") == pytest.approx([x * temperature for x in LOGITS])
+    assert by_token(found["raw_logits"], "greedy") == pytest.approx(LOGITS)
+    assert by_token(found["raw_logprobs"], "greedy") == pytest.approx(np.log(BASE).tolist(), abs=1e-5)
+
+
+def by_token(result: StepResult, name: str) -> list[float]:
+    ids, values, _ = result.logprobs[name]
+    return [float(value) for _, value in sorted(zip(ids[0, 1:].tolist(), values[0, 1:].tolist(), strict=True))]
+
+
+def test_processed_logits_that_underflow_as_probabilities_are_still_there() -> None:
+    result = StepResult()
+    made = state(temperature=0.01, top_k=2, logprobs=2)
+    sample(torch.tensor([[5.0, 1.0, 0.0]]), ["a"], [made], result, mode="processed_logits")
+    assert result.logprobs["a"].values.tolist() == [pytest.approx([500.0, 500.0, 100.0])]
 
 
 def test_only_those_who_ask_get_logprobs() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 import transformers
 
+from engine.config import LogprobsMode
 from engine.executor.plan import Logprobs, StepResult
 from engine.protocol import SamplingParams
 from engine.sampling.logprobs import gather_logprobs
@@ -46,10 +47,14 @@ def test_seeded_answers_are_the_same_alone_batched_chunked_and_preempted(tiny_mo
 
 def scores(folder: Path, tokens: list[int]) -> torch.Tensor:
     """Logprobs [tokens, vocab] by transformers: row i is about what follows token i."""
+    return model_logits(folder, tokens).log_softmax(dim=-1)
+
+
+def model_logits(folder: Path, tokens: list[int]) -> torch.Tensor:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.inference_mode():
         logits: torch.Tensor = model(input_ids=torch.tensor([tokens])).logits[0]
-    return logits.log_softmax(dim=-1)
+    return logits
 
 
 def check(got: Logprobs, wanted: torch.Tensor, tokens: list[int], count: int) -> None:
@@ -83,6 +88,26 @@ def test_logprobs_and_prompt_logprobs(tiny_model: TinyModel, mode: dict[str, Any
         # A step more may have been under way when the answer was complete.
         rows = [np.concatenate(column)[: len(answer)] for column in zip(*steps, strict=True)]
         check(Logprobs(*rows), wanted[len(prompt) - 1 : -1], answer, 3)
+
+
+@pytest.mark.parametrize("mode", get_args(LogprobsMode))
+def test_modes_of_logprobs(tiny_model: TinyModel, mode: LogprobsMode) -> None:
+    folder = tiny_model("llama")
+    params = [SamplingParams(temperature=0.5, top_k=2, seed=1, max_tokens=4, logprobs=3, prompt_logprobs=2)]
+    results: list[StepResult] = []
+    (answer,), _ = generate(folder, PROMPTS[:1], params=params, tokens=4, max_len=128, results=results, logprobs_mode=mode)
+    tokens = PROMPTS[0] + answer
+    logits = model_logits(folder, tokens)
+    plain = logits if mode.endswith("logits") else logits.log_softmax(dim=-1)
+    (prompt_logprobs,) = [result.prompt_logprobs["0"] for result in results if "0" in result.prompt_logprobs]
+    check(prompt_logprobs, plain[: len(PROMPTS[0]) - 1], PROMPTS[0][1:], 2)
+    if mode.startswith("processed"):
+        cut = logits / 0.5
+        cut = cut.masked_fill(cut < cut.topk(2, dim=-1).values[:, 1:], float("-inf"))
+        plain = cut if mode == "processed_logits" else cut.log_softmax(dim=-1)
+    values = np.concatenate([result.logprobs["0"].values for result in results if "0" in result.logprobs])[:4]
+    best = plain[len(PROMPTS[0]) - 1 : -1].topk(3, dim=-1).values
+    np.testing.assert_allclose(values[:, 1:], best, atol=5e-4)
 
 
 def test_equal_logits_have_equal_ranks_and_impossible_ones_the_last() -> None:

@@ -121,13 +121,13 @@ def test_c20_what_json_cannot_hold(rig: Rig, qwen3: Model) -> None:
     a = one(qwen3, "a")
     client = Client()
     _, (request,) = rig.start(client, logprobs=3)
-    row = [(a, -0.1), (a + 1, -math.inf), (a + 2, math.nan), (a + 3, -1e30)]
+    row = [(a, 12.5), (a + 1, -math.inf), (a + 2, math.nan), (a + 3, -1e30)]
     rig.pump.feed(packb([0, [output(request, [a], arrays([row]), LENGTH)]]))
     text = (client.body or b"").decode()
     body = json.loads(text, parse_constant=lambda name: pytest.fail(name))
     (entry,) = body["choices"][0]["logprobs"]["content"]
-    assert entry["logprob"] == pytest.approx(-0.1)
-    assert [t["logprob"] for t in entry["top_logprobs"]] == pytest.approx([-0.1, -9999.0, -9999.0])
+    assert entry["logprob"] == pytest.approx(12.5)
+    assert [t["logprob"] for t in entry["top_logprobs"]] == pytest.approx([12.5, -9999.0, -9999.0])
 
 
 def test_entries_stop_where_the_text_stops(rig: Rig, qwen3: Model) -> None:
