@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -156,6 +157,8 @@ class ServeConfig:
     async_scheduling: bool | None = None        # the same
     scheduling_policy: str | None = None
     seed: int | None = None
+    speculative: Mapping[str, object] | None = None     # vLLM's configuration of drafts; None: there are none
+    draft_metrics: Literal["none", "summary", "detailed"] = "none"  # what answers tell of drafts
     engine_args: tuple[str, ...] = ()           # passed to the engine's command line as they are
 
     # model and prompts

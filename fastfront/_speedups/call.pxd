@@ -58,6 +58,7 @@ cdef struct Choice:
     int64_t first_prompt_id
     Buf add                     # ADD message without the request id; freed once sent
     Buf wire_id
+    Buf drafts                  # what its engine told of its drafts, as JSON; empty: nothing
 
 
 cdef struct CallC:

@@ -70,6 +70,7 @@ cdef void call_release(CallC *c) noexcept:
             buf_free(&ch.prompt_logprobs)
             buf_free(&ch.add)
             buf_free(&ch.wire_id)
+            buf_free(&ch.drafts)
         free(c.choices)
         c.choices = NULL
     if c.stops != NULL:

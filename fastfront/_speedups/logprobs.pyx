@@ -228,7 +228,7 @@ cdef int put_logprob(Buf *out, double value) noexcept nogil:
     for k in range(n):
         if digits[k] == c'.' or digits[k] == c'e':
             return buf_put(out, digits, n)
-    return buf_put(out, digits, n) | lit(out, b".0")
+    return -1 if buf_put(out, digits, n) < 0 else lit(out, b".0")
 
 
 cdef int put_token(Buf *out, Vocabulary v, const Context *context, int64_t id, bint as_ids, Buf *scratch, uint32_t *characters) noexcept nogil:

@@ -74,6 +74,7 @@ cdef class MessageReader(StreamTable):      # owned by one lane thread
     cdef int take_logprobs(self, CallC *c, Choice *ch, const LogprobRows *rows, uint32_t row, int64_t id) noexcept nogil
     cdef int take_prompt_logprobs(self, CallC *c, Choice *ch, const LogprobRows *rows) noexcept nogil
     cdef int take_tokens(self, CallC *c, Choice *ch, Cursor *ids, uint32_t n, int finish, const LogprobRows *rows) noexcept nogil
+    cdef void take_drafts(self, CallC *c, Choice *ch, Cursor *rest) noexcept nogil
     cdef int answer(self, CallC *c, Choice *ch) noexcept nogil
     cdef int pass_on(self, CallC *c, Choice *ch, size_t n) noexcept nogil
     cdef int keep_held(self, Choice *ch, size_t n, size_t held) noexcept nogil

@@ -7,6 +7,7 @@ from libc.string cimport memcmp, memmove
 from fastfront._speedups.buffers cimport array_reserve, buf_byte, buf_free, buf_init, buf_int, buf_put
 from fastfront._speedups.call cimport CallC, Choice
 from fastfront._speedups.detokenizer cimport detok_feed, detok_flush
+from fastfront._speedups.drafts cimport drafts_put
 from fastfront._speedups.histograms cimport LANE_EVENT_TOKENS, observe
 from fastfront._speedups.logprobs cimport (
     LogprobRows, chat_entry, completion_entry, completion_first, context_add, logprobs_id, prompt_logprobs_put,
@@ -29,6 +30,7 @@ from fastfront._speedups.stream_table cimport StreamTable
 cdef enum:
     AHEAD = 6                   # outputs between asking for a stream's call and using it,
     NEAR = 3                    # and for what the call points to
+    DRAFTS_BEHIND = 9           # elements between stop_reason and the statistics of drafts
 
 
 cdef inline void prefetch_choice(const Choice *ch) noexcept nogil:
@@ -207,6 +209,11 @@ cdef class MessageReader(StreamTable):
                 return 1
         return 0
 
+    cdef void take_drafts(self, CallC *c, Choice *ch, Cursor *rest) noexcept nogil:
+        """What an engine tells of a request's drafts at its end, for answers with one choice; what cannot be read is left out."""
+        if c.n_choices == 1 and mp_skip(rest, DRAFTS_BEHIND) == 0 and mp_peek(rest) == MP_MAP:
+            drafts_put(&ch.drafts, rest, not c.stream)
+
     cdef int answer(self, CallC *c, Choice *ch) noexcept nogil:
         """Encodes what is new of a choice, unless it waits for more of it (stream_interval)."""
         cdef size_t at = self.out.len, held, n
@@ -223,7 +230,7 @@ cdef class MessageReader(StreamTable):
             if c.remaining:
                 return 0
             c.ended = True
-            return json_body(&self.out, c) | self.event(c, EVENT_BODY, at)
+            return -1 if json_body(&self.out, c) < 0 else self.event(c, EVENT_BODY, at)
         c.sent_at = self.now
         if not c.started:
             c.started = True
@@ -323,7 +330,8 @@ cdef class MessageReader(StreamTable):
         if o.finish == FINISH_ERROR:
             self.fail_message.len = 0
             self.detach(ch)
-            return buf_put(&self.fail_message, o.message, o.message_len) | self.fail(c, o.code)
+            r = buf_put(&self.fail_message, o.message, o.message_len)
+            return r | self.fail(c, o.code)
         if o.has_prompt_logprobs and self.take_prompt_logprobs(c, ch, &o.prompt_logprobs) < 0:
             return -1
         if (ch.first_at == 0 or (o.n_rest and mp_peek(&o.rest) != MP_NIL)) and output_progress(&o, &p):
@@ -344,6 +352,8 @@ cdef class MessageReader(StreamTable):
             ch.finish = o.finish
             ch.reason = <uint8_t>o.reason
             ch.stop_token = o.stop_token
+        if o.n_rest > DRAFTS_BEHIND and o.finish != FINISH_NONE:
+            self.take_drafts(c, ch, &o.rest)
         if hit or o.finish != FINISH_NONE:
             ch.finished = True
             c.remaining -= 1

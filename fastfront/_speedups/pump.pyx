@@ -28,7 +28,7 @@ from fastfront._speedups.output cimport (
 )
 from fastfront._speedups.passage cimport Passage
 from fastfront._speedups.prefetch cimport prefetch
-from fastfront._speedups.sse cimport put_metrics
+from fastfront._speedups.sse cimport has_metrics, put_metrics
 from fastfront._speedups.stream_table cimport put_hex8
 from fastfront._speedups.vocabulary cimport Vocabulary
 from fastfront._speedups.zmtp cimport zmtp_frame, zmtp_release
@@ -131,14 +131,18 @@ cdef class Pump(MessageReader):
         cdef Buf message
         cdef int r = 0
         if ch.call.n_choices > 1:
-            r |= buf_int(&ch.wire_id, ch.index) | buf_byte(&ch.wire_id, c'_')
-        r |= buf_put(&ch.wire_id, name, len(name)) | buf_byte(&ch.wire_id, c'-')
-        r |= put_hex8(&ch.wire_id, ch.slot) | put_hex8(&ch.wire_id, ch.generation)
+            r |= buf_int(&ch.wire_id, ch.index)
+            r |= buf_byte(&ch.wire_id, c'_')
+        r |= buf_put(&ch.wire_id, name, len(name))
+        r |= buf_byte(&ch.wire_id, c'-')
+        r |= put_hex8(&ch.wire_id, ch.slot)
+        r |= put_hex8(&ch.wire_id, ch.generation)
         if r < 0:
             raise MemoryError
         buf_init(&message)
         try:
-            r = mpw_array(&message, 22) | mpw_str(&message, ch.wire_id.data, <uint32_t>ch.wire_id.len)
+            r = mpw_array(&message, 22)     # one by one: C evaluates the operands of `|` in any order
+            r |= mpw_str(&message, ch.wire_id.data, <uint32_t>ch.wire_id.len)
             if r < 0 or buf_put(&message, ch.add.data, ch.add.len) < 0:
                 raise MemoryError
             buf_free(&ch.add)
@@ -535,7 +539,7 @@ cdef class Pump(MessageReader):
             p.completion_tokens,
         )
         if e.kind == EVENT_LAST_PIECE:
-            if call.c.prompt_details or call.c.metrics:
+            if call.c.prompt_details or has_metrics(&call.c):
                 self.tell_measures(call)
             made = made + call.sink.end(call.c.prompt_tokens, call.c.completion_tokens)
             if not call.c.stream:
@@ -559,9 +563,9 @@ cdef class Pump(MessageReader):
         cdef Choice *ch = call.c.choices if call.c.stream else &call.c.choices[call.c.n_choices - 1]
         cdef Buf metrics
         cdef bytes told = b""
-        if call.c.metrics:
+        if has_metrics(&call.c):
             buf_init(&metrics)
-            if put_metrics(&metrics, ch, not call.c.stream) < 0:
+            if put_metrics(&metrics, &call.c, not call.c.stream) < 0:
                 buf_free(&metrics)
                 raise MemoryError
             told = PyBytes_FromStringAndSize(metrics.data, metrics.len)

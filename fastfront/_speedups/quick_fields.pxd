@@ -39,7 +39,7 @@ cdef class QuickFields:
     cdef str kind, prefix, model, role
     cdef bint any_model_name, force_usage, prompt_details, metrics, tokens_as_ids, greedy
     cdef int64_t max_token_id, max_new_tokens, max_tokens_cap, max_stop_strings, vocab_size, max_logprobs, max_n, max_chars
-    cdef double greedy_below, min_temperature
+    cdef double greedy_below, min_temperature, most_min_p
     cdef tuple defaults
     cdef dict stopping, ignoring, ready_stopping, ready_ignoring
     cdef uint64_t labels

@@ -35,5 +35,6 @@ class QuickFields:
         tokens_as_ids: bool,
         greedy_below: float,
         min_temperature: float,
+        most_min_p: float,
         stream_interval: int,
     ) -> None: ...

@@ -76,14 +76,14 @@ cdef class QuickFields:
     `kind` is "chat" or "completion". `defaults` are the values of sampling parameters where a request has none, by name, within their
     bounds; `stop_map(ignore_eos, ids)` gives the sampling map's keys about stop tokens, for a request's own ones too.
     No token has more than `max_chars` characters. `max_new_tokens` and `max_tokens_cap` are the server's default and bound, or None. Below `greedy_below` a temperature means
-    greedy, and no other is below `min_temperature`.
+    greedy, and no other is below `min_temperature`; where it is not, min_p may be up to `most_min_p`.
     """
 
     def __init__(
         self, *, str kind not None, str model not None, frozenset model_names not None, bint any_model_name, int64_t max_model_len,
         int64_t max_token_id, int64_t max_chars, int64_t vocab_size, object max_new_tokens, object max_tokens_cap, int64_t max_stop_strings, int64_t max_n,
         int64_t max_logprobs, object defaults not None, object stop_map not None, str role not None, bint force_usage,
-        bint prompt_details, bint metrics, bint tokens_as_ids, double greedy_below, double min_temperature,
+        bint prompt_details, bint metrics, bint tokens_as_ids, double greedy_below, double min_temperature, double most_min_p,
         object stream_interval not None,
     ):
         cdef Values none
@@ -111,6 +111,7 @@ cdef class QuickFields:
         self.stream_interval = stream_interval
         self.greedy_below = greedy_below
         self.min_temperature = min_temperature
+        self.most_min_p = most_min_p
         self.labels = <uint64_t>int.from_bytes(os.urandom(8))
         self.defaults = tuple([defaults[name] for name in SAMPLED_NAMES])
         self.greedy = self.defaults[TEMPERATURE] < greedy_below
@@ -315,6 +316,8 @@ cdef class QuickFields:
                 out["top_p"] = top_p
             if most > 0:
                 out["top_k"] = top_k
+            if floor > self.most_min_p:
+                return False
             if floor != 0.0:
                 out["min_p"] = min_p
         if present != 0.0:

@@ -11,8 +11,10 @@ cdef int sse_role(Buf *out, const CallC *c, const Choice *ch) noexcept nogil
 cdef int sse_delta(Buf *out, const CallC *c, Choice *ch, const char *text, size_t n) noexcept nogil
 # After the last choice: usage chunk if asked for, and [DONE].
 cdef int sse_end(Buf *out, const CallC *c) noexcept nogil
-# Times of a call with one choice by its engine's clock, as a JSON object; `nulls`: with null for what is not known.
-cdef int put_metrics(Buf *out, const Choice *ch, bint nulls) noexcept nogil
+# Whether the answer ends with metrics.
+cdef bint has_metrics(const CallC *c) noexcept nogil
+# Times of a call with one choice by its engine's clock, and its drafts, as a JSON object; `nulls`: with null for what is not known.
+cdef int put_metrics(Buf *out, const CallC *c, bint nulls) noexcept nogil
 # A usage object, without its closing brace.
 cdef int put_usage(Buf *out, uint64_t prompt, uint64_t completion) noexcept nogil
 # The whole answer of a call that does not stream.

@@ -82,7 +82,7 @@ cdef int put_usage(Buf *out, uint64_t prompt, uint64_t completion) noexcept nogi
 
 
 cdef int put_count(Buf *out, const char *name, uint64_t count) noexcept nogil:
-    return lit(out, name) | buf_int(out, <long long>count)
+    return -1 if lit(out, name) < 0 else buf_int(out, <long long>count)
 
 
 cdef int put_prompt_details(Buf *out, const CallC *c, const Choice *ch) noexcept nogil:
@@ -112,21 +112,29 @@ cdef int put_time(Buf *out, const char *name, bint known, double value, bint nul
     return buf_put(out, digits, n)
 
 
-cdef int put_metrics(Buf *out, const Choice *ch, bint nulls) noexcept nogil:
+cdef bint has_metrics(const CallC *c) noexcept nogil:
+    return c.metrics or c.choices[0].drafts.len
+
+
+cdef int put_metrics(Buf *out, const CallC *c, bint nulls) noexcept nogil:
+    cdef const Choice *ch = c.choices
     cdef double last = ch.known_at if ch.known_at > 0 else ch.token_at
     cdef double first = ch.first_at if ch.first_at > 0 else last
     cdef double queued = ch.queued_at, scheduled = ch.scheduled_at
     cdef uint32_t n = ch.completion_tokens
     cdef int r = buf_byte(out, c'{')
-    cdef bint begun = scheduled > 0 and first > 0
+    cdef bint timed = c.metrics, begun = timed and scheduled > 0 and first > 0
     r |= put_time(out, b'"time_to_first_token_ms":', begun, (first - scheduled) * 1000, nulls)
-    r |= put_time(out, b'"generation_time_ms":', first > 0, (last - first) * 1000, nulls)
-    r |= put_time(out, b'"queue_time_ms":', queued > 0 and scheduled > 0, (scheduled - queued) * 1000, nulls)
-    r |= put_time(out, b'"mean_itl_ms":', first > 0 and n > 1, (last - first) * 1000 / (n - 1) if n > 1 else 0, nulls)
+    r |= put_time(out, b'"generation_time_ms":', timed and first > 0, (last - first) * 1000, nulls)
+    r |= put_time(out, b'"queue_time_ms":', timed and queued > 0 and scheduled > 0, (scheduled - queued) * 1000, nulls)
+    r |= put_time(out, b'"mean_itl_ms":', timed and first > 0 and n > 1, (last - first) * 1000 / (n - 1) if n > 1 else 0, nulls)
     begun = begun and last > scheduled
     r |= put_time(out, b'"tokens_per_second":', begun, n / (last - scheduled) if begun else 0, nulls)
-    if nulls:
-        r |= lit(out, b',"speculative_decoding":null')
+    if nulls or ch.drafts.len:
+        if out.data[out.len - 1] != c'{':
+            r |= buf_byte(out, c',')
+        r |= lit(out, b'"speculative_decoding":')
+        r |= put_or_null(out, &ch.drafts)
     return r | buf_byte(out, c'}')
 
 
@@ -231,9 +239,9 @@ cdef int sse_end(Buf *out, const CallC *c) noexcept nogil:
             r |= lit(out, b',"system_fingerprint":"')
             r |= put(out, &c.fingerprint)
             r |= buf_byte(out, c'"')
-        if c.metrics:
+        if has_metrics(c):
             r |= lit(out, b',"metrics":')
-            r |= put_metrics(out, c.choices, False)
+            r |= put_metrics(out, c, False)
         r |= lit(out, b"}\n\n")
     return r | lit(out, b"data: [DONE]\n\n")
 
@@ -296,5 +304,5 @@ cdef int json_body(Buf *out, const CallC *c) noexcept nogil:
         r |= put_or_null(out, &c.choices[0].prompt_ids)
         r |= lit(out, b',"prompt_text":null')
     r |= lit(out, b',"kv_transfer_params":null,"ec_transfer_params":null,"metrics":')
-    r |= put_metrics(out, c.choices, True) if c.metrics else lit(out, b"null")
+    r |= put_metrics(out, c, True) if has_metrics(c) else lit(out, b"null")
     return r | buf_byte(out, c'}')

@@ -120,7 +120,9 @@ cdef int put_command(Zmtp *z, const char *name, size_t n_name, const char *body,
     cdef char length = <char>n_name
     if put_header(&z.output, COMMAND_FLAG, 1 + n_name + n) < 0:
         return -1
-    return buf_put(&z.output, &length, 1) | buf_put(&z.output, name, n_name) | buf_put(&z.output, body, n)
+    cdef int r = buf_put(&z.output, &length, 1)
+    r |= buf_put(&z.output, name, n_name)
+    return r | buf_put(&z.output, body, n)
 
 
 cdef int zmtp_ping(Zmtp *z) noexcept nogil:

@@ -20,7 +20,6 @@ class Group(NamedTuple):
 
 _NO_SETTING = "this project's engine has no such setting; give it to vllm's (--engine vllm) behind a word `--`"
 _LORA = "adapters are not served; merge them into the model"
-_SPECULATIVE = "the engine makes one token a step"
 
 # Nothing is lost without them.
 TUNING = Group(
@@ -60,5 +59,4 @@ REFUSED = (
         "fully-sharded-loras specialize-active-lora enable-mixed-moe-lora-format enable-moe-shared-loras "
         "enable-tower-connector-lora",
     ),
-    Group(_SPECULATIVE, "spec-method spec-model spec-tokens"),
 )  # fmt: skip

@@ -115,6 +115,14 @@ def _engines(parser: ArgumentParser) -> None:
                        help="engines plan a step while another is computed (on)")  # fmt: skip
     _flag(group, "scheduling-policy", "fcfs: first come, first served; priority: lower values go first",
           choices=("fcfs", "priority"))  # fmt: skip
+    group.add_argument("--speculative-config", "-sc", type=json_object, default={}, metavar="JSON",
+                       help="engines verify several drafted tokens in one step: method, num_speculative_tokens, "
+                       "prompt_lookup_min, prompt_lookup_max, model, ...; vLLM's engine only (none)")  # fmt: skip
+    _flag(group, "spec-method", "the same as its method: ngram, eagle3, mtp, ...", metavar="NAME")
+    _flag(group, "spec-model", "the same as its model: what drafts, a folder or hub id", metavar="MODEL")
+    _flag(group, "spec-tokens", "the same as its num_speculative_tokens: most tokens of a draft", type=whole(1), metavar="N")
+    _flag(group, "per-request-spec-decode-metrics", "answers end with how many drafted tokens were accepted: none, summary, or "
+          "detailed with each step (none)", choices=("none", "summary", "detailed"), default="none")  # fmt: skip
     _flag(group, "seed", "makes requests without a seed reproducible", type=whole(0), metavar="N")
     _flag(group, "engine-args", "further flags for the engine's command line, as one string; or give them behind a word `--`",
           default="", metavar="FLAGS")  # fmt: skip

@@ -8,7 +8,9 @@ from itertools import chain
 
 DEFAULT_RPC_PORT = 29550
 HEADLESS_GROUPS = ("engines", "logging", "model", "options", "positional arguments")
-_ELSEWHERE = ("--engine-args", "--engine-python", "--engine-restarts", "--tensor-parallel-size")
+_ELSEWHERE = (
+    "--engine-args", "--engine-python", "--engine-restarts", "--tensor-parallel-size", "--per-request-spec-decode-metrics",
+)  # fmt: skip
 
 
 def conflict(args: Namespace, groups: dict[str, list[str]], given: Collection[str]) -> str | None:

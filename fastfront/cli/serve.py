@@ -14,6 +14,7 @@ from fastfront.cli.known import UnsupportedFlagError, sift
 from fastfront.cli.layout import conflict, local_engines, rpc_port
 from fastfront.cli.logging import log_options
 from fastfront.cli.model import resolve_model
+from fastfront.cli.speculative import SpeculationError, speculative_config
 from fastfront.cli.words import config_words, given_flags, joined_dots, unreadable, with_dashes
 from fastfront.config import (
     AnswerOptions,
@@ -159,6 +160,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         async_scheduling=args.async_scheduling,
         scheduling_policy=args.scheduling_policy,
         seed=args.seed,
+        speculative=_speculative(args, engine, parser),
+        draft_metrics=args.per_request_spec_decode_metrics,
         engine_args=(*_split(args.engine_args, parser), *args.engine_words),
         max_model_len=args.max_model_len,
         tokenizer=_tokenizer(args, path),
@@ -182,6 +185,18 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         histogram_buckets=args.custom_histogram_buckets,
         log=log_options(args),
     )
+
+
+def _speculative(args: Namespace, engine: EngineKind, parser: ArgumentParser) -> Mapping[str, object] | None:
+    try:
+        config = speculative_config(args)
+    except SpeculationError as error:
+        parser.error(str(error))
+    if config is None and args.per_request_spec_decode_metrics != "none":
+        parser.error("--per-request-spec-decode-metrics requires --speculative-config")
+    if config is not None and engine not in ("vllm", "external"):
+        parser.error(f"--speculative-config needs --engine vllm: the {engine} engine makes one token a step")
+    return config
 
 
 def _structured(given: Mapping[str, object], parser: ArgumentParser) -> StructuredOptions:

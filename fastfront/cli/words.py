@@ -11,7 +11,7 @@ from typing import Any
 from fastfront.errors import SetupError
 
 _FLAG = re.compile(r"--[\w.-]+")
-_DOTTED = re.compile(r"(--[\w-]+)\.([\w.-]+)")
+_DOTTED = re.compile(r"(--?[\w-]+)\.([\w.-]+)")
 
 
 def with_dashes(word: str) -> str:
@@ -40,7 +40,8 @@ def joined_dots(words: Sequence[str], declared: Collection[str]) -> list[str]:
         inner = objects.setdefault(found[1], {})
         *path, last = found[2].split(".")
         for step in path:
-            inner = inner.setdefault(step, {})
+            deeper = inner.get(step)
+            inner[step] = inner = deeper if isinstance(deeper, dict) else {}
         inner[last] = _scalar(value)
     for flag, value_map in objects.items():
         kept += [flag, json.dumps(value_map)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -84,7 +85,10 @@ def vllm_command(config: ServeConfig, python: str, index: int, host: str, port: 
     command += ["--data-parallel-size", str(config.data_parallel_size), "--data-parallel-size-local", "1"]
     command += ["--data-parallel-start-rank", str(index)]
     command += ["--data-parallel-address", host, "--data-parallel-rpc-port", port]
-    return [*command, *_options(config, {"--kv-cache-memory-bytes": config.kv_cache_memory}), *config.engine_args]
+    drafts = None if config.speculative is None else json.dumps(config.speculative)
+    more = {"--kv-cache-memory-bytes": config.kv_cache_memory, "--speculative-config": drafts}
+    more["--per-request-spec-decode-metrics"] = config.draft_metrics if config.draft_metrics != "none" else None
+    return [*command, *_options(config, more), *config.engine_args]
 
 
 def kept(python: str, title: str, command: list[str]) -> list[str]:

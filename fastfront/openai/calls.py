@@ -125,7 +125,8 @@ def sampling_of(
     body: Body, serving: Serving, n: int, max_tokens: int, logprobs: Callable[[Body, Serving], LogprobsWanted]
 ) -> tuple[dict[str, object], LogprobsWanted]:
     """The sampling map without structured outputs, and which logprobs are wanted, as `logprobs` reads them. Raises ApiError."""
-    sampling = sampling_map(body, serving.defaults, serving.stops, n, max_tokens, serving.limits.max_n, serving.vocab_size)
+    most = serving.limits.max_n
+    sampling = sampling_map(body, serving.defaults, serving.stops, n, max_tokens, most, serving.vocab_size, serving.drafts)
     if (words := bad_words_ids(body, serving)) is not None:
         sampling["_bad_words_token_ids"] = words
     put_thinking_budget(body, serving, sampling)

@@ -16,6 +16,7 @@ from fastfront.openai.checks import check_repetition
 
 MIN_TEMPERATURE = 0.01  # smaller ones overflow in the sampler; 0 itself means greedy
 GREEDY_EPSILON = 1e-5
+MOST_MIN_P_WITH_DRAFTS = 1e-5
 _NEUTRAL: Mapping[str, float] = {
     "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0,
     "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
@@ -101,12 +102,13 @@ class StopTokens:
 
 
 def sampling_map(
-    body: Body, defaults: SamplingDefaults, stops: StopTokens, n: int, max_tokens: int, max_n: int, vocab_size: int
+    body: Body, defaults: SamplingDefaults, stops: StopTokens, n: int, max_tokens: int, max_n: int, vocab_size: int,
+    drafts: bool = False,
 ) -> dict[str, object]:
     """The wire's sampling map without max_tokens, seed and bad words. Values equal to their default are left out.
 
     `max_tokens` is what the (first) prompt leaves; `vocab_size` bounds the ids in logit_bias, stop_token_ids and
-    allowed_token_ids. Raises ApiError.
+    allowed_token_ids; `drafts`: engines decode speculatively and refuse some values then. Raises ApiError.
     """
     get = body.get
     bias = _logit_bias(bias) if (bias := get("logit_bias")) else None
@@ -126,6 +128,8 @@ def sampling_map(
         _put_values(values, out)
     if not _RARE.isdisjoint(body):
         _rare(body, bias, vocab_size, out)
+    if drafts and (bias or ("min_p" in out and values["min_p"] > MOST_MIN_P_WITH_DRAFTS)):
+        raise ApiError("The min_p and logit_bias sampling parameters are not yet supported with speculative decoding.")
     return out
 
 

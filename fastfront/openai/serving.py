@@ -20,6 +20,7 @@ from fastfront.openai.reasoning.engine_flags import bounds_reasoning, told_marke
 from fastfront.openai.sampling import (
     GREEDY_EPSILON,
     MIN_TEMPERATURE,
+    MOST_MIN_P_WITH_DRAFTS,
     SamplingDefaults,
     StopTokens,
     sampling_defaults,
@@ -73,6 +74,7 @@ class Serving:
     merges_system: bool                         # the templates take a system message at the front only
     stream_interval: int                        # least tokens per event of a stream, but for its first and last
     bounds_thinking: bool                       # whether the engine can end reasoning at a number of tokens
+    drafts: bool                                # engines decode speculatively and refuse what does not go with it
 
     quick_chats: QuickChats | None = field(init=False)  # None: every chat needs the long way
     quick_completions: QuickCompletions = field(init=False)
@@ -107,6 +109,7 @@ class Serving:
             stop_map=self.stops.wire_map, role=self.response_role if kind == "chat" else "assistant",
             force_usage=self.force_usage, prompt_details=self.answers.prompt_details, metrics=self.answers.metrics,
             tokens_as_ids=self.answers.tokens_as_ids, greedy_below=GREEDY_EPSILON, min_temperature=MIN_TEMPERATURE,
+            most_min_p=MOST_MIN_P_WITH_DRAFTS if self.drafts else 1.0,
             stream_interval=self.stream_interval,
         )  # fmt: skip
 
@@ -135,6 +138,13 @@ def build_serving(config: ServeConfig) -> Serving:
         config.default_chat_template_kwargs,
         config.render_timeout_s,
     )
+    defaults = sampling_defaults(generation, caps)
+    drafts = config.speculative is not None and config.engine != "native"
+    if drafts and defaults.min_p > MOST_MIN_P_WITH_DRAFTS:
+        raise SetupError(
+            f"--speculative-config: engines refuse the model's default min_p={defaults.min_p} with it; "
+            "--override-generation-config '{\"min_p\": 0}' changes that"
+        )
     special = _texts(tokenizer.special_tokens)
     parsers = build_parsers(config.parsers, config.model_path, chat.sources()).dropping(special)
     return Serving(
@@ -148,7 +158,7 @@ def build_serving(config: ServeConfig) -> Serving:
         tokenizer=tokenizer,
         segments=SegmentEncoder(tokenizer, (*chat.sources(), *special)),
         chat=chat,
-        defaults=sampling_defaults(generation, caps),
+        defaults=defaults,
         stops=StopTokens(tokenizer.eos_token_id, info.eos_token_ids),
         response_role=config.response_role,
         trust_request_chat_template=config.trust_request_chat_template,
@@ -168,6 +178,7 @@ def build_serving(config: ServeConfig) -> Serving:
         no_effort=chat.no_effort(),
         stream_interval=config.stream_interval,
         bounds_thinking=bounds_reasoning(parsers.reasoning) or (config.engine != "native" and told_markers(config.parsers)),
+        drafts=drafts,
     )
 
 

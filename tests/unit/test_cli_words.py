@@ -73,7 +73,7 @@ def test_flags_that_ask_for_nothing_are_accepted(words: list[str]) -> None:
         (["--lora-modules", "a=b", "c=d"], "--lora-modules", "merge"),
         (["--pipeline-parallel-size", "2"], "--pipeline-parallel-size", "--data-parallel-size"),
         (["-pp=2"], "--pipeline-parallel-size", "--data-parallel-size"),
-        (["--speculative-config.model", "x"], "--speculative-config", "one token a step"),
+        (["--kv-transfer-config.kv_role", "x"], "--kv-transfer-config", "to itself"),
         (["--hf-token"], "--hf-token", "HF_TOKEN"),
         (["--mm-processor-cache-gb", "4"], "--mm-processor-cache-gb", "text"),
         (["-q", "awq"], "--quantization", "as they are"),
