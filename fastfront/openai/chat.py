@@ -29,6 +29,7 @@ from fastfront.openai.checks import check_chat, refuse_unserved
 from fastfront.openai.fields import ChatBody
 from fastfront.openai.logprobs import NOTHING, LogprobsWanted, chat_logprobs
 from fastfront.openai.message_types import checked_messages, require_shapes_of, shape_errors
+from fastfront.openai.plain_shapes import plain_bodies
 from fastfront.openai.prompts import (
     encode_prompt,
     require_output_fits,
@@ -53,7 +54,7 @@ _PLAIN = frozenset({
 _ARGUMENTS = ("messages", "conversation")  # of whoever renders a template, not of a request
 _TEMPLATE_FIELDS = frozenset({"chat_template_kwargs", "documents", "reasoning_effort"})
 CHAT: TypeAdapter[ChatBody] = TypeAdapter(ChatBody)
-_READER: BodyReader[ChatBody] = BodyReader(CHAT, check_chat, field_order.CHAT, shape_errors)
+_READER: BodyReader[ChatBody] = BodyReader(CHAT, check_chat, field_order.CHAT, shape_errors, plain_bodies(ChatBody))
 
 
 def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:

@@ -27,6 +27,7 @@ from fastfront.openai.calls import (
 from fastfront.openai.checks import check_completion, refuse_unserved
 from fastfront.openai.fields import CompletionBody
 from fastfront.openai.logprobs import NOTHING, completion_logprobs
+from fastfront.openai.plain_shapes import plain_bodies
 from fastfront.openai.prompts import (
     encode_prompt,
     require_output_fits,
@@ -45,7 +46,9 @@ _PLAIN = frozenset({
     "model", "max_tokens", "temperature", "top_p", "top_k", "stream", "stop", "seed", "n", "user", "echo",
     "frequency_penalty", "presence_penalty",
 })  # fmt: skip
-_READER: BodyReader[CompletionBody] = BodyReader(TypeAdapter(CompletionBody), check_completion, field_order.COMPLETION)
+_READER: BodyReader[CompletionBody] = BodyReader(
+    TypeAdapter(CompletionBody), check_completion, field_order.COMPLETION, plain=plain_bodies(CompletionBody)
+)
 
 
 def prepare_completion(body: bytes, header: Header, serving: Serving) -> PreparedCall:
