@@ -182,7 +182,7 @@ class ServeConfig:
     parsers: ParserOptions = field(default_factory=ParserOptions)
 
     # logging
-    otlp_traces_endpoint: str | None = None     # http(s)://HOST:PORT of a collector
+    otlp_traces_endpoint: str | None = None     # address of a collector (server/tracing/settings.py)
     histogram_buckets: dict[str, list[float]] = field(default_factory=dict)  # bounds of vllm:* by family, where they are others
     log: LogOptions = field(default_factory=lambda: LogOptions())
 

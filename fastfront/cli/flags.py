@@ -198,7 +198,8 @@ def _logging(parser: ArgumentParser) -> None:
           default=[], metavar="PATHS")  # fmt: skip
     _switch(group, "enable-log-requests", "log every request's parameters; at level debug its prompts too")
     _flag(group, "max-log-len", "most characters of a prompt in the log (all)", type=whole(0), metavar="N")
-    _flag(group, "otlp-traces-endpoint", "send a span of every generation to this OpenTelemetry collector (OTLP over HTTP)",
+    _flag(group, "otlp-traces-endpoint", "send a span of every generation to this OpenTelemetry collector: OTLP over gRPC, or "
+          "over HTTP with $OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf",
           metavar="URL")  # fmt: skip
     _flag(group, "custom-histogram-buckets", "buckets of /metrics by family, such as {\"time_to_first_token\": [0.1, 1]}",
           type=histogram_buckets, default={}, metavar="JSON")

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import setproctitle
 import zmq
@@ -58,11 +58,13 @@ from fastfront.server.orca import Load
 from fastfront.server.request_log import RequestLog
 from fastfront.server.routes import Routes, failure_answer
 from fastfront.server.scrapes import Scrapes
-from fastfront.server.tracing.exporter import exporter_of
 from fastfront.server.tracing.tracer import Tracer
 from fastfront.server.watch import Watch
 from fastfront.streams.admission import Admission
 from fastfront.streams.dispatcher import Dispatcher
+
+if TYPE_CHECKING:
+    from fastfront.server.tracing.exporter import Exporter
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 DRAIN_POLL_S = 0.02
@@ -93,7 +95,7 @@ class Server:
         self._losses = Losses(self._balancer, self._health, self._stats, self._lanes)
         self._supervisor: Supervisor | None = None
         self._access_log: AccessLog | None = None
-        self._exporter = exporter_of(config)
+        self._exporter = None if config.otlp_traces_endpoint is None else _exporter(config.otlp_traces_endpoint)
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -338,6 +340,13 @@ class Server:
         deadline = time.monotonic() + timeout_s
         while self._live() and time.monotonic() < deadline and self._signals <= signals:
             time.sleep(DRAIN_POLL_S)
+
+
+def _exporter(endpoint: str) -> Exporter:
+    """Raises SetupError for an endpoint, or variables, that cannot be meant."""
+    from fastfront.server.tracing.exporter import exporter_of  # noqa: PLC0415 - servers without traces do without ssl and more
+
+    return exporter_of(endpoint)
 
 
 def run(config: ServeConfig) -> int:

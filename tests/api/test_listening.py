@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.certificates import self_signed
 from tests.support.fixtures import StartServer
 from tests.support.http1 import Closed, head, post
 from tests.support.mock import scripted
@@ -54,31 +54,7 @@ def test_the_process_says_what_it_serves_and_where(start: StartServer) -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """(certificate, private key) of localhost, signed by itself."""
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=DNS:localhost,IP:127.0.0.1",
-            "-keyout",
-            str(key),
-            "-out",
-            str(certificate),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return certificate, key
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls(start: StartServer, certificate: tuple[Path, Path], pieces: Pieces) -> None:

@@ -1,1 +1,1 @@
-"""OpenTelemetry traces (--otlp-traces-endpoint): one span for every generation, sent as OTLP over HTTP in JSON."""
+"""OpenTelemetry traces (--otlp-traces-endpoint): one span for every generation, sent as OTLP over gRPC or HTTP."""

@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import logging
 import os
 import queue
+import random
 import threading
 import time
-import urllib.parse
+from collections.abc import Mapping
 
 import setproctitle
 
-from fastfront.config import ServeConfig
-from fastfront.errors import SetupError
-from fastfront.server.tracing.spans import Span, export_body
-from fastfront.server.tracing.tracer import headers_from
+from fastfront.server.tracing.protobuf import export_request
+from fastfront.server.tracing.settings import Settings, pairs_of, settings_of
+from fastfront.server.tracing.spans import Attribute, Span
+from fastfront.server.tracing.wire import Sender, SendError
 
 log = logging.getLogger("fastfront.traces")
 MAX_PENDING = 20_000                            # spans that wait; more are dropped
 BATCH, BATCH_WAIT_S = 512, 1.0
-SEND_TIMEOUT_S = 5.0
+FIRST_PAUSE_S = 1.0                             # before a second try; doubles
 COMPLAIN_EVERY_S = 60.0
 
 
 class Exporter:
     """Any thread adds spans; a thread of its own sends them in batches. What cannot be sent is dropped and now and then told."""
 
-    def __init__(self, endpoint: str, service: str, headers: dict[str, str]) -> None:
-        """Raises SetupError for an endpoint that is not http(s)://HOST[:PORT][/PATH]."""
-        try:
-            url = urllib.parse.urlsplit(endpoint)
-            self._address = url.hostname or "", url.port
-        except ValueError as error:
-            raise SetupError(f"--otlp-traces-endpoint {endpoint}: {error}") from error
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise SetupError(f"--otlp-traces-endpoint {endpoint}: give the collector's HTTP address, such as http://localhost:4318")
-        self._connect = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        self._path = url.path if url.path not in ("", "/") else "/v1/traces"
-        self._headers = {"content-type": "application/json", **headers}
-        self._service = service
+    def __init__(self, sender: Sender, where: str, resource: Mapping[str, Attribute | None], timeout_s: float) -> None:
+        """`where` is the collector's name in the log; `timeout_s` is for a batch with all tries."""
+        self._sender = sender
+        self._where = where
+        self._resource = resource
+        self._timeout_s = timeout_s
         self._spans: queue.SimpleQueue[Span | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._dropped = 0
+        self._stopping = threading.Event()
         self._complained_at = -COMPLAIN_EVERY_S
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
 
@@ -49,13 +44,17 @@ class Exporter:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Sends what has been added so far."""
+        """Sends what has been added so far, every batch once."""
+        self._stopping.set()
         self._spans.put(None)
         self._thread.join(timeout_s)
 
     def add(self, span: Span) -> None:
         if self._spans.qsize() < MAX_PENDING:
             self._spans.put(span)
+        else:
+            with self._lock:
+                self._dropped += 1
 
     def pending(self) -> int:
         """Spans that wait."""
@@ -67,7 +66,7 @@ class Exporter:
         while more:
             batch, more = self._batch()
             if batch:
-                self._send(batch)
+                self._send(export_request(batch, self._resource), len(batch))
 
     def _batch(self) -> tuple[list[Span], bool]:
         """The next spans, and whether there will be more."""
@@ -84,30 +83,50 @@ class Exporter:
             deadline = deadline or time.monotonic() + BATCH_WAIT_S
         return batch, True
 
-    def _send(self, batch: list[Span]) -> None:
-        body = json.dumps(export_body(batch, self._service))
-        connection = self._connect(*self._address, timeout=SEND_TIMEOUT_S)
-        try:
-            connection.request("POST", self._path, body.encode(), self._headers)
-            answer = connection.getresponse()
-            answer.read()
-            if answer.status >= 300:
-                self._complain(len(batch), f"status {answer.status}")
-        except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a header that cannot be sent
-            self._complain(len(batch), str(error) or type(error).__name__)
-        finally:
-            connection.close()
+    def _send(self, body: bytes, count: int) -> None:
+        deadline, pause = time.monotonic() + self._timeout_s, FIRST_PAUSE_S
+        while True:
+            try:
+                self._sender.send(body, max(0.001, deadline - time.monotonic()))
+                count = 0
+            except SendError as error:
+                pause_s = pause * random.uniform(0.8, 1.2)  # so that not all servers come at once
+                pause *= 2
+                if error.again and time.monotonic() + pause_s < deadline and not self._stopping.wait(pause_s):
+                    continue
+                reason = str(error)
+            else:
+                reason = "too many were waiting"
+            self._complain(count, reason)
+            return
 
     def _complain(self, count: int, reason: str) -> None:
-        now = time.monotonic()
-        if now - self._complained_at >= COMPLAIN_EVERY_S:
+        """Tells of spans that were lost, if any were, with those for which there was no room; the rest another time."""
+        with self._lock:
+            self._dropped += count
+            now = time.monotonic()
+            if not self._dropped or now - self._complained_at < COMPLAIN_EVERY_S:
+                return
             self._complained_at = now
-            log.warning("%d spans could not be sent to %s: %s", count, self._address[0], reason)
+            count, self._dropped = self._dropped, 0
+        log.warning("%d spans could not be sent to %s: %s", count, self._where, reason)
 
 
-def exporter_of(config: ServeConfig) -> Exporter | None:
-    """Raises SetupError for an endpoint of another kind."""
-    if config.otlp_traces_endpoint is None:
-        return None
-    headers = headers_from(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
-    return Exporter(config.otlp_traces_endpoint, os.environ.get("OTEL_SERVICE_NAME") or "fastfront", headers)
+def sender_of(settings: Settings) -> Sender:
+    """Raises SetupError for certificates that cannot be used."""
+    if settings.protocol == "grpc":
+        from fastfront.server.tracing.over_grpc import GrpcSender  # noqa: PLC0415 - h2 is for those who use it
+
+        return GrpcSender(settings)
+    from fastfront.server.tracing.over_http import HttpSender  # noqa: PLC0415 - the same of http.client
+
+    return HttpSender(settings)
+
+
+def exporter_of(endpoint: str) -> Exporter:
+    """Raises SetupError naming the flag or the variable that cannot be meant."""
+    settings = settings_of(endpoint)
+    named = pairs_of(os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    service = os.environ.get("OTEL_SERVICE_NAME") or named.get("service.name") or "fastfront"
+    resource: dict[str, Attribute | None] = {**named, "service.name": service, "process.pid": os.getpid()}
+    return Exporter(sender_of(settings), f"{settings.host}:{settings.port}", resource, settings.timeout_s)

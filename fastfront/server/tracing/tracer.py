@@ -10,7 +10,7 @@ from typing import Any
 from fastfront._speedups.call import Call
 from fastfront.server.exchange import Exchange
 from fastfront.server.relay import Relay
-from fastfront.server.tracing.spans import Attribute, Parent, Span, parent_of
+from fastfront.server.tracing.spans import Attribute, Parent, Span, parent_of, state_of
 from fastfront.streams.prepared import PreparedCall
 
 
@@ -31,13 +31,14 @@ class Tracer:
 class TracedProtocol(Relay):
     """Notes when an answer begins and ends. Attributes have the names that vLLM gives them."""
 
-    __slots__ = ("_add", "_arrival_s", "_attributes", "_first_s", "_on_end", "_parent", "_status")
+    __slots__ = ("_add", "_arrival_s", "_attributes", "_first_s", "_on_end", "_parent", "_state", "_status")
 
     def __init__(self, exchange: Exchange, prepared: PreparedCall, parent: Parent | None, add: Callable[[Span], None]) -> None:
         super().__init__(exchange.protocol)
         get = prepared.sampling.get
         self._add = add
         self._parent = parent
+        self._state = "" if parent is None else state_of(exchange.header("tracestate"))
         self._on_end = exchange.on_end
         self._arrival_s = exchange.arrival_time
         self._first_s = 0.0
@@ -80,15 +81,10 @@ class TracedProtocol(Relay):
                 trace_id=parent.trace_id if parent is not None else os.urandom(16).hex(),
                 span_id=os.urandom(8).hex(),
                 parent_id=parent.span_id if parent is not None else "",
+                trace_state=self._state,
                 began_s=self._arrival_s,
                 ended_s=ended_s,
                 attributes=self._attributes | more,
                 failed=self._status >= 500,
             )
         )
-
-
-def headers_from(text: str) -> dict[str, str]:
-    """$OTEL_EXPORTER_OTLP_HEADERS: `name=value` pairs with commas between."""
-    pairs = (item.partition("=") for item in text.split(",") if "=" in item)
-    return {name.strip().lower(): value.strip() for name, _, value in pairs}

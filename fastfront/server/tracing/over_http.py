@@ -1,0 +1,41 @@
+"""OTLP over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+
+from fastfront.server.tracing.settings import Settings
+from fastfront.server.tracing.wire import SendError, tls_context
+
+RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class HttpSender:
+    """Posts batches (see wire.Sender)."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises SetupError for certificates that cannot be used."""
+        self._settings = settings
+        self._context = tls_context(settings)
+        self._headers = {"content-type": "application/x-protobuf", **settings.headers}
+        if settings.gzip:
+            self._headers["content-encoding"] = "gzip"
+
+    def send(self, body: bytes, timeout_s: float) -> None:
+        to = self._settings
+        connection = (
+            http.client.HTTPConnection(to.host, to.port, timeout=timeout_s)
+            if self._context is None
+            else http.client.HTTPSConnection(to.host, to.port, timeout=timeout_s, context=self._context)
+        )
+        try:
+            connection.request("POST", to.path, gzip.compress(body) if to.gzip else body, self._headers)
+            answer = connection.getresponse()
+            answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise SendError(str(error) or type(error).__name__, again=True) from error
+        finally:
+            connection.close()
+        if answer.status >= 300:
+            raise SendError(f"status {answer.status}", answer.status in RETRYABLE)
