@@ -105,6 +105,8 @@ def ready_payload(options: MockOptions, script: Script, stats_address: str | Non
         kv_cache_size_tokens=1_600_000,
         kv_cache_max_concurrency=1_600_000 / options.max_model_len,
         effective_attention_block_size=16,
+        supports_lora=options.max_loras > 0,
+        max_loras=options.max_loras,
     )
     return {**msgspec.structs.asdict(payload), **script.ready}
 

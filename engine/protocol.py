@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -74,6 +74,20 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     extra_args: dict[str, Any] | None = None
 
 
+class LoraRequest(msgspec.Struct, array_like=True):
+    """An adapter as requests and `add_lora` name it: an array of 6, trailing elements may be missing.
+
+    `load_inplace`: what is loaded under the number is replaced. `is_3d_lora_weight` is about experts only.
+    """
+
+    lora_name: str
+    lora_int_id: Annotated[int, msgspec.Meta(ge=1)]
+    lora_path: Annotated[str, msgspec.Meta(min_length=1)]
+    base_model_name: str | None = None
+    load_inplace: bool = False
+    is_3d_lora_weight: bool = False
+
+
 class EngineCoreRequest(msgspec.Struct, array_like=True):
     """Payload of an ADD message: an array of 22, trailing elements may be missing."""
 
@@ -83,7 +97,7 @@ class EngineCoreRequest(msgspec.Struct, array_like=True):
     sampling_params: SamplingParams | None
     pooling_params: Any
     arrival_time: float
-    lora_request: Any
+    lora_request: LoraRequest | None
     cache_salt: str | None
     data_parallel_rank: int | None
     prompt_embeds: Any = None

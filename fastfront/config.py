@@ -96,6 +96,28 @@ class AnswerOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class LoraModule:
+    """An adapter that is there from the start."""
+
+    name: str
+    path: str
+    base_model_name: str | None = None
+    is_3d_lora_weight: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoraOptions:
+    """LoRA adapters; numbers that are None are the engine's."""
+
+    enabled: bool = False
+    modules: tuple[LoraModule, ...] = ()
+    max_loras: int | None = None                # in one step
+    max_lora_rank: int | None = None
+    max_cpu_loras: int | None = None            # in memory
+    runtime_updates: bool = False               # routes that load and unload
+
+
+@dataclass(frozen=True, slots=True)
 class ServeConfig:
     """Everything `fastfront serve` was told, resolved: folders exist, numbers are in range."""
 
@@ -180,6 +202,7 @@ class ServeConfig:
     any_model_name: bool = False                # requests may name models that are not served
     structured: StructuredOptions = field(default_factory=StructuredOptions)
     parsers: ParserOptions = field(default_factory=ParserOptions)
+    lora: LoraOptions = field(default_factory=LoraOptions)
 
     # logging
     otlp_traces_endpoint: str | None = None     # address of a collector (server/tracing/settings.py)

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import msgspec
+
 from engine.mocking import fragments
 from engine.mocking.batch import PlainBatch
 from engine.mocking.logprobs import EncodedLogprobs
@@ -25,6 +27,7 @@ from engine.protocol import (
     EventType,
     FailedOutput,
     FinishReason,
+    LoraRequest,
     OutputError,
     PrefillStats,
     RequestFault,
@@ -53,6 +56,7 @@ class MockEngine:
         """`dp`: list finished requests in the messages, as an engine behind a coordinator does."""
         self.script = script
         self.gates: set[str] = set()
+        self.adapters: dict[int, str] = {}
         self.adds = self.aborts = self.steps = self.tokens = 0
         self._options = options
         self._report = report
@@ -100,6 +104,9 @@ class MockEngine:
         request = self._codec.decode_add(frame)
         order = self.adds
         self.adds += 1
+        lora = None if isinstance(request, RequestFault) else request.lora_request
+        if lora is not None and self.adapters.get(lora.lora_int_id) != lora.lora_name:
+            request = RequestFault(request.request_id, f"adapter {lora.lora_name!r} ({lora.lora_int_id}) was never loaded")
         if isinstance(request, RequestFault):
             self._report.write("bad", message=request.message, id=request.request_id)
             if request.request_id is not None:
@@ -281,6 +288,22 @@ class MockEngine:
                 self._counts[client] = 0
                 stats = fragments.NIL
 
+    def call(self, method: str, args: list[Any]) -> Any:
+        """The result of a utility call that the script says nothing about; ValueError for one that fails."""
+        if method == "add_lora":
+            return self._add_lora(args)
+        if method == "list_loras":
+            return sorted(self.adapters)
+        return utility_result(method)
+
+    def _add_lora(self, args: list[Any]) -> bool:
+        if not self._options.max_loras:
+            raise ValueError("LoRA is not enabled")
+        (lora,) = msgspec.convert(args, tuple[LoraRequest])
+        new = lora.lora_int_id not in self.adapters
+        self.adapters[lora.lora_int_id] = lora.lora_name
+        return new or lora.load_inplace
+
     def reply(self, message: EngineCoreOutputs) -> bytes:
         """Encode a utility reply or a load report."""
         return self._codec.encode(message)
@@ -292,6 +315,4 @@ def utility_result(method: str) -> Any:
         return ["generate"]
     if method == "get_weight_version":
         return "default"
-    if method == "list_loras":
-        return []
     return False if method.startswith("is_") else None

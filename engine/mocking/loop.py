@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import zmq
 
-from engine.mocking.engine import Leave, MockEngine, utility_result
+from engine.mocking.engine import Leave, MockEngine
 from engine.mocking.options import MockOptions
 from engine.mocking.report import Report
 from engine.mocking.script import Script, ScriptError
@@ -21,6 +21,7 @@ from engine.protocol import (
     UTILITY,
     Codec,
     EngineCoreOutputs,
+    UtilityCall,
     utility_failure,
     utility_reply,
 )
@@ -139,7 +140,7 @@ class MockLoop:
             return
         self._report.write("utility", method=call.method, args=repr(call.args))
         now, index = time.monotonic(), self._options.index
-        answer = self._engine.script.utilities.get(call.method, {"result": utility_result(call.method)})
+        answer = self._engine.script.utilities.get(call.method) or self._result(call)
         if "fail" in answer:
             reply = utility_failure(call, answer["fail"], now, index)
         elif "result" in answer:
@@ -148,6 +149,12 @@ class MockLoop:
             return
         client = call.client_index if 0 <= call.client_index < len(self._link.outputs) else client
         self._send(client, [self._engine.reply(reply)])
+
+    def _result(self, call: UtilityCall) -> dict[str, Any]:
+        try:
+            return {"result": self._engine.call(call.method, call.args)}
+        except ValueError as error:
+            return {"fail": str(error)}
 
     def _command(self, control: zmq.Socket[bytes]) -> None:
         """One JSON command from a test; answers `{"ok": true, ...counts}` or `{"ok": false, "error": ...}`."""

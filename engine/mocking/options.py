@@ -31,6 +31,7 @@ class MockOptions:
     load_until: str | None = None
     ignore_sigterm: bool = False
     linger_s: float = 5.0
+    max_loras: int = 0
 
 
 def parse(argv: list[str], doc: str) -> MockOptions:
@@ -63,7 +64,14 @@ def parse(argv: list[str], doc: str) -> MockOptions:
     ap.add_argument(
         "--linger-s", type=float, default=5.0, help="headless: leave when the frontend has been gone that long, 0: stay"
     )
+    ap.add_argument("--enable-lora", action="store_true", help="take requests for adapters that add_lora has named")
+    ap.add_argument("--max-loras", type=int, default=1, help="what the ready payload says of them")
+    for name in ("--max-lora-rank", "--max-cpu-loras"):
+        ap.add_argument(name, type=int, help="accepted: nothing is loaded")
     values = vars(ap.parse_args(argv))
+    if not values.pop("enable_lora"):
+        values["max_loras"] = 0
+    del values["max_lora_rank"], values["max_cpu_loras"]
     host, port = values.pop("data_parallel_address"), values.pop("data_parallel_rpc_port")
     values.pop("local")
     if values["handshake"] is None:

@@ -1,5 +1,6 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 """Building a Call from a PreparedCall: everything the lane needs later without running Python."""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free
@@ -51,6 +52,13 @@ cdef int pack_optional_str(Buf *b, object text) except -1:
     if text is None:
         return check(mpw_nil(b))
     return pack_str(b, text)
+
+
+cdef int pack_ready(Buf *b, bytes encoded) except -1:
+    """What is encoded already; None: nil."""
+    if encoded is None:
+        return check(mpw_nil(b))
+    return check(buf_put(b, PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded)))
 
 
 cdef void call_release(CallC *c) noexcept:
@@ -107,7 +115,7 @@ cdef int pack_add(
         mpw_object(b, seed + child)
     check(mpw_nil(b))                                                       # 4 pooling_params
     check(mpw_float(b, arrival))                                            # 5
-    check(mpw_nil(b))                                                       # 6 lora_request
+    pack_ready(b, prepared.lora_request)                                    # 6
     pack_optional_str(b, prepared.cache_salt)                               # 7
     mpw_object(b, prepared.data_parallel_rank)                              # 8
     check(mpw_nil(b))                                                       # 9 prompt_embeds

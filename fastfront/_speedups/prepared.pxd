@@ -14,7 +14,7 @@ cdef class PreparedCall:
     cdef public str kind                        # "chat" or "completion"
     cdef public str external_id                 # chatcmpl-<rid> or cmpl-<rid>
     cdef public int64_t created                 # unix seconds
-    cdef public str model                       # the first served name
+    cdef public str model                       # the first served name, or the adapter's
     cdef public list prompts                    # of PreparedPrompt
     cdef public dict sampling
     cdef public int64_t n
@@ -40,6 +40,7 @@ cdef class PreparedCall:
     cdef public object sink                     # makes the answer's bytes in Python; None: the native chat and completion shapes
     cdef public object priority
     cdef public object cache_salt               # str or None
+    cdef public object lora_request             # bytes as they go to the engine, or None: no adapter
     cdef public object reasoning_ended          # whether the answer begins after the model's reasoning; None: unknown, or it does none
     cdef public object reasoning_kwargs         # for the engine's own reasoning parser, or None
     cdef public object data_parallel_rank       # int or None

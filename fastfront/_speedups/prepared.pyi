@@ -21,7 +21,7 @@ class PreparedCall:
     kind: Literal["chat", "completion"]
     external_id: str  # chatcmpl-<rid> or cmpl-<rid>
     created: int  # unix seconds
-    model: str  # the first served name
+    model: str  # the first served name, or the adapter's
     prompts: list[PreparedPrompt]
     sampling: dict[str, object]
     n: int
@@ -46,6 +46,7 @@ class PreparedCall:
     sink: Sink | None
     priority: int
     cache_salt: str | None
+    lora_request: bytes | None
     reasoning_ended: bool | None
     reasoning_kwargs: Mapping[str, object] | None
     data_parallel_rank: int | None
@@ -87,6 +88,7 @@ class PreparedCall:
         data_parallel_rank: int | None = None,
         steps: Steps | None = None,
         stream_interval: int = 1,
+        lora_request: bytes | None = None,
     ) -> None: ...
     def fields(self) -> dict[str, Any]: ...
     def replace(self, **changes: Any) -> PreparedCall: ...

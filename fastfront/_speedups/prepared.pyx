@@ -61,6 +61,7 @@ cdef class PreparedCall:
         min_tokens=0, skip_special_tokens=True, hide_output=False, logprobs=None, prompt_logprobs=None, echo_logprobs=False,
         tokens_as_ids=False, str role not None="assistant", str echo_content not None="", sink=None, priority=0, cache_salt=None,
         reasoning_ended=None, reasoning_kwargs=None, data_parallel_rank=None, steps=None, stream_interval=1,
+        lora_request=None,
     ):
         self.kind = kind
         self.external_id = external_id
@@ -95,6 +96,7 @@ cdef class PreparedCall:
         self.data_parallel_rank = data_parallel_rank
         self.steps = steps
         self.stream_interval = stream_interval
+        self.lora_request = lora_request
 
     def fields(self) -> dict:
         """Every field by its name."""

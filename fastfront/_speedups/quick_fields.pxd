@@ -35,6 +35,7 @@ cdef class QuickFields:
     cdef readonly dict kinds
     cdef readonly int64_t max_model_len
     cdef object stop_map, stream_interval
+    cdef object adapters                    # fastfront.openai.adapters.Adapters, or None
     cdef frozenset model_names
     cdef str kind, prefix, model, role
     cdef bint any_model_name, force_usage, prompt_details, metrics, tokens_as_ids, greedy
@@ -53,6 +54,8 @@ cdef class QuickFields:
     cdef bint fits(self, str text, int64_t requested) except -1
     # Everything of a call of one prompt; None if something needs a closer look.
     cdef PreparedCall call(self, PyObject **values, object header, bytes packed, int64_t requested)
+    # Whose answer it is. False: nobody's, the name is not served.
+    cdef bint put_model(self, PyObject *name, PreparedCall call) except -1
     cdef PreparedPrompt prompt(self, bytes packed, int64_t requested)
     cdef bint put_stop(self, PyObject *stop, PreparedCall call) except -1
     cdef bint put_usage(self, PyObject **values, PreparedCall call) except -1

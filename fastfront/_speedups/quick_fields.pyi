@@ -1,6 +1,8 @@
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from fastfront.openai.adapters import Adapters
+
 CHAT: Mapping[str, int]
 COMPLETION: Mapping[str, int]
 MAX_TOP_K: int
@@ -37,4 +39,5 @@ class QuickFields:
         min_temperature: float,
         most_min_p: float,
         stream_interval: int,
+        adapters: Adapters | None,
     ) -> None: ...

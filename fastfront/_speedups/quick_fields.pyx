@@ -84,7 +84,7 @@ cdef class QuickFields:
         int64_t max_token_id, int64_t max_chars, int64_t vocab_size, object max_new_tokens, object max_tokens_cap, int64_t max_stop_strings, int64_t max_n,
         int64_t max_logprobs, object defaults not None, object stop_map not None, str role not None, bint force_usage,
         bint prompt_details, bint metrics, bint tokens_as_ids, double greedy_below, double min_temperature, double most_min_p,
-        object stream_interval not None,
+        object stream_interval not None, object adapters,
     ):
         cdef Values none
         self.kind = kind
@@ -109,6 +109,7 @@ cdef class QuickFields:
         self.metrics = metrics
         self.tokens_as_ids = tokens_as_ids
         self.stream_interval = stream_interval
+        self.adapters = adapters
         self.greedy_below = greedy_below
         self.min_temperature = min_temperature
         self.most_min_p = most_min_p
@@ -155,7 +156,7 @@ cdef class QuickFields:
             return False
         if values[<int>MODEL] != NULL and not self.any_model_name:
             model = <object>values[<int>MODEL]
-            if model and model not in self.model_names:
+            if model and model not in self.model_names and self.adapters is None:
                 return False
         return True
 
@@ -176,7 +177,7 @@ cdef class QuickFields:
         if prompt is None or not 0 <= least <= prompt.max_tokens:
             return None
         call = PreparedCall.__new__(PreparedCall)
-        if not (self.put_stop(values[<int>STOP], call) and self.put_usage(values, call)):
+        if not (self.put_model(values[<int>MODEL], call) and self.put_stop(values[<int>STOP], call) and self.put_usage(values, call)):
             return None
         call.sampling = self.sampling(values, n)
         if call.sampling is None:
@@ -197,7 +198,6 @@ cdef class QuickFields:
             label = <object>values[<int>REQUEST_ID]
         call.external_id = self.prefix + <str>label if label else self.new_id()
         call.created = time(NULL)
-        call.model = self.model
         call.prompts = [prompt]
         call.n = n
         if number(values[<int>SEED], -1) != -1:
@@ -218,6 +218,21 @@ cdef class QuickFields:
             call.priority = <object>values[<int>PRIORITY]
         call.role = self.role
         return call
+
+    cdef bint put_model(self, PyObject *name, PreparedCall call) except -1:
+        call.model = self.model
+        if name == NULL or self.adapters is None:
+            return True
+        model = <object>name
+        if not model or model in self.model_names:
+            return True
+        known = self.adapters.known
+        if model not in known:
+            return self.any_model_name
+        adapter = known[model]
+        call.model = adapter.name
+        call.lora_request = adapter.wire
+        return True
 
     cdef PreparedPrompt prompt(self, bytes packed, int64_t requested):
         """None: it is too long, or empty, or has an id beyond the vocabulary."""

@@ -19,7 +19,7 @@ class Group(NamedTuple):
 
 
 _NO_SETTING = "this project's engine has no such setting; give it to vllm's (--engine vllm) behind a word `--`"
-_LORA = "adapters are not served; merge them into the model"
+_LORA = "the engine has no such setting for adapters; give it to vllm's (--engine vllm) behind a word `--`"
 
 # Nothing is lost without them.
 TUNING = Group(
@@ -55,7 +55,7 @@ REFUSED = (
     Group("this server generates text", "pooler-config", "enable-flash-late-interaction"),
     Group("only text is served", "", "enable-mm-embeds"),
     Group(
-        _LORA, "max-cpu-loras max-lora-cls-labels",
+        _LORA, "max-lora-cls-labels",
         "fully-sharded-loras specialize-active-lora enable-mixed-moe-lora-format enable-moe-shared-loras "
         "enable-tower-connector-lora",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
 from typing import Any
 
-from fastfront.cli.values import decimal, filled, histogram_buckets, json_object, model_length, names, seconds, whole
+from fastfront.cli.values import decimal, filled, histogram_buckets, json_object, lora_module, model_length, names, seconds, whole
 
 _PORT = whole(0, 65535)
 
@@ -19,6 +19,7 @@ def add_serve_flags(parser: ArgumentParser) -> None:
     _engines(parser)
     _chat(parser)
     _parsers(parser)
+    _adapters(parser)
     _model(parser)
     _logging(parser)
 
@@ -164,6 +165,19 @@ def _parsers(parser: ArgumentParser) -> None:
     _flag(group, "tool-strict-level", "hold calls that the model chooses to the tools' names (function) or to their "
           "schemas too (parameter); auto: as requests ask (auto)",
           choices=("auto", "function", "parameter"), default="auto")  # fmt: skip
+
+
+def _adapters(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("LoRA adapters")
+    _switch(group, "enable-lora", "let requests name adapters of the model")
+    _flag(group, "lora-modules", "adapters that are there from the start: NAME=FOLDER, or "
+          '{"name": NAME, "path": FOLDER, "base_model_name": NAME}', type=lora_module, nargs="+", action="extend", default=[],
+          metavar="ADAPTER")  # fmt: skip
+    _flag(group, "max-loras", "most adapters in one step (1)", type=whole(1), metavar="N")
+    _flag(group, "max-lora-rank", "largest rank of an adapter: 1, 8, 16, 32, 64, 128, 256, 320 or 512 (16)", type=int,
+          choices=(1, 8, 16, 32, 64, 128, 256, 320, 512), metavar="N")  # fmt: skip
+    _flag(group, "max-cpu-loras", "most adapters that an engine keeps in memory, at least --max-loras (--max-loras)",
+          type=whole(1), metavar="N")  # fmt: skip
 
 
 def _model(parser: ArgumentParser) -> None:

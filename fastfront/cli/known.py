@@ -86,7 +86,7 @@ def _drop(why: str, switch: bool = False) -> Known:
 _ENGINE_TUNING = "the engine chooses that itself"
 _TEXT = "only text is served"
 _ONE_DEVICE = "engines are split by --tensor-parallel-size, on one machine; --data-parallel-size starts several"
-_LORA = "adapters are not served; merge them into the model"
+_LORA = "the engine has no such setting for adapters"
 _TLS = "clients' certificates are not asked for; put a proxy in front"
 _OTHER_METRICS = "/metrics has a fixed set of names"
 _ANSWERS = "answers are put together natively, no text of theirs is kept"
@@ -191,11 +191,7 @@ _REFUSED: Mapping[str, Known] = {
     "task": Known("text is generated", neutral=("auto", "generate")),
     "runner": Known("text is generated", neutral=("auto", "generate")),
     "convert": Known("text is generated", neutral=("auto", "none")),
-    "enable-lora": Known(_LORA, switch=True),
-    "lora-modules": Known(_LORA),
-    "max-loras": Known(_LORA),
-    "max-lora-rank": Known(_LORA),
-    "default-mm-loras": Known(_LORA),
+    "default-mm-loras": Known(_TEXT),
     "show-hidden-metrics-for-version": Known(_OTHER_METRICS),
     "kv-cache-metrics": Known(_OTHER_METRICS, switch=True),
     "kv-cache-metrics-sample": Known(_OTHER_METRICS),

@@ -20,6 +20,7 @@ from fastfront.config import (
     AnswerOptions,
     EngineKind,
     Limits,
+    LoraOptions,
     ParserOptions,
     ServeConfig,
     StructuredOptions,
@@ -181,6 +182,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         any_model_name=environment_switch("VLLM_SKIP_MODEL_NAME_VALIDATION", False),
         structured=_structured(args.structured_outputs_config, parser),
         parsers=_parsers(args, parser),
+        lora=_lora(args, parser),
         otlp_traces_endpoint=args.otlp_traces_endpoint,
         histogram_buckets=args.custom_histogram_buckets,
         log=log_options(args),
@@ -249,6 +251,28 @@ def _parsers(args: Namespace, parser: ArgumentParser) -> ParserOptions:
         plugins=tuple(Path(file) for file in dict.fromkeys(plugins)),
         strict_level=args.tool_strict_level,
         hides_unused_tools=args.exclude_tools_when_tool_choice_none,
+    )
+
+
+def _lora(args: Namespace, parser: ArgumentParser) -> LoraOptions:
+    for flag in ("lora_modules", "max_loras", "max_lora_rank", "max_cpu_loras"):
+        if getattr(args, flag) and not args.enable_lora:
+            parser.error(f"--{flag.replace('_', '-')} requires --enable-lora")
+    least, most = args.max_loras or 1, args.max_cpu_loras
+    if most is not None and most < least:
+        parser.error(f"--max-cpu-loras {most} is less than --max-loras {least}")
+    names = args.served_model_name or [args.model or args.model_flag]
+    for module in args.lora_modules:
+        if module.name in names:
+            parser.error(f"argument --lora-modules: {module.name} is a name of the model, or there twice")
+        names = [*names, module.name]
+    return LoraOptions(
+        enabled=args.enable_lora,
+        modules=tuple(args.lora_modules),
+        max_loras=args.max_loras,
+        max_lora_rank=args.max_lora_rank,
+        max_cpu_loras=most,
+        runtime_updates=environment_switch("VLLM_ALLOW_RUNTIME_LORA_UPDATING", False),
     )
 
 

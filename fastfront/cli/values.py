@@ -7,6 +7,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 
 from fastfront._speedups.histograms import FAMILIES, MOST_BOUNDS
+from fastfront.config import LoraModule
 
 _UNITS = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -77,6 +78,22 @@ def json_object(text: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise ArgumentTypeError("not a JSON object")
     return value
+
+
+def lora_module(text: str) -> LoraModule:
+    """`NAME=FOLDER`, or a JSON object with name, path and, if so, base_model_name and is_3d_lora_weight."""
+    name, equals, path = text.partition("=")
+    given: dict[str, object] = {"name": name, "path": path} if equals and not text.lstrip().startswith("{") else json_object(text)
+    kinds: dict[str, type] = {"name": str, "path": str, "base_model_name": str, "is_3d_lora_weight": bool}
+    for key, value in given.items():
+        if key not in kinds:
+            raise ArgumentTypeError(f"{key!r} is none of {', '.join(kinds)}")
+        if not isinstance(value, kinds[key]) and (value is not None or key != "base_model_name"):
+            raise ArgumentTypeError(f"{key} cannot be {value!r}")
+    for key in ("name", "path"):
+        if not given.get(key):
+            raise ArgumentTypeError(f"{text!r} has no {key}")
+    return LoraModule(**given)  # type: ignore[arg-type]
 
 
 def histogram_buckets(text: str) -> dict[str, list[float]]:

@@ -93,7 +93,7 @@ def _words(flag: str, value: Any, many: bool) -> list[str]:
     if value is False:
         return ["--no-" + flag[2:]]
     if isinstance(value, list) and many:
-        return [flag, *map(str, value)]
+        return [flag, *(json.dumps(item) if isinstance(item, Mapping) else str(item) for item in value)]
     if isinstance(value, (list, Mapping)):
         return [f"{flag}={json.dumps(value)}"]
     return [f"{flag}={value}"]

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from fastfront.config import ServeConfig, cache_folder
+from fastfront.config import LoraOptions, ServeConfig, cache_folder
 from fastfront.errors import SetupError
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def engine_command(config: ServeConfig, python: str, index: int, handshake: str,
         command += ["--step-ms", f"{config.step_ms:g}", "--vocab", str(vocabulary_size)]
         if config.max_model_len is not None:
             command += ["--max-model-len", str(config.max_model_len)]
-        return [*command, *config.engine_args]
+        return [*command, *lora_words(config.lora), *config.engine_args]
     if config.engine == "vllm":
         host, _, port = handshake.removeprefix("tcp://").rpartition(":")
         return kept(python, f"fastfront::vllm-engine-{index}", vllm_command(config, python, index, host.strip("[]"), port))
@@ -64,7 +64,7 @@ def headless_command(config: ServeConfig, python: str, index: int) -> list[str]:
     where += ["--data-parallel-rpc-port", str(config.data_parallel_rpc_port)]
     if config.engine == "mock":
         command = [python, "-m", "engine.mock", "--headless", "--index", str(index), *where]
-        command += ["--step-ms", f"{config.step_ms:g}", *config.engine_args]
+        command += ["--step-ms", f"{config.step_ms:g}", *lora_words(config.lora), *config.engine_args]
     elif config.engine == "vllm":
         port = str(config.data_parallel_rpc_port)
         command = vllm_command(config, python, index, config.data_parallel_address, port)
@@ -116,7 +116,14 @@ def _options(config: ServeConfig, more: Mapping[str, object | None]) -> list[str
     for name, wanted in (("enable-prefix-caching", config.enable_prefix_caching), ("async-scheduling", config.async_scheduling)):
         if wanted is not None:
             words.append(f"--{name}" if wanted else f"--no-{name}")
-    return words
+    return words + lora_words(config.lora)
+
+
+def lora_words(lora: LoraOptions) -> list[str]:
+    """Flags about adapters, which all engines share."""
+    numbers = {"--max-loras": lora.max_loras, "--max-lora-rank": lora.max_lora_rank, "--max-cpu-loras": lora.max_cpu_loras}
+    given = [word for name, value in numbers.items() if value is not None for word in (name, str(value))]
+    return ["--enable-lora", *given] if lora.enabled else []
 
 
 def engine_environment(config: ServeConfig) -> dict[str, str]:

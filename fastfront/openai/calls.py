@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastfront.errors import ApiError, bad_value, unknown_model
+from fastfront.openai.adapters import Adapter
 from fastfront.openai.bodies import Header
 from fastfront.openai.logprobs import FIELDS, NOTHING, LogprobsWanted, put_on_wire
 from fastfront.openai.sampling import sampling_map
@@ -16,11 +17,17 @@ from fastfront.openai.serving import Serving
 Body = Mapping[str, Any]
 
 
-def require_model(body: Body, serving: Serving) -> None:
-    """Raises ApiError (404) for a name that is not served; no name means the first one."""
+def require_model(body: Body, serving: Serving) -> Adapter | None:
+    """The adapter that the request names, None for the model itself; no name means the first one.
+
+    Raises ApiError (404) for a name that is not served.
+    """
     name = body.get("model")
+    if name and serving.adapters is not None and name in (known := serving.adapters.known):
+        return known[name]
     if name and name not in serving.model_names and not serving.any_model_name:
         raise unknown_model(name, serving.valid_names())
+    return None
 
 
 def request_id(body: Body, header: Header) -> str:

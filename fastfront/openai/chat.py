@@ -119,7 +119,7 @@ def prepare_reading(
     Besides, how its answers are read; None for text as it is, which needs no sink in a chat. `request_type` is the API's
     name in metrics. Raises ApiError.
     """
-    require_model(fields, serving)
+    adapter = require_model(fields, serving)
     stop = stop_strings(fields, serving)
     if not fields.keys() <= _PLAIN:
         refuse_unserved(fields)
@@ -153,7 +153,7 @@ def prepare_reading(
         kind="chat",
         external_id="chatcmpl-" + request_id(fields, header),
         created=int(time.time()),
-        model=serving.model,
+        model=serving.model if adapter is None else adapter.name,
         prompts=[PreparedPrompt(ids, max_tokens, text=text if get("return_prompt_text") else None)],
         sampling=sampling,
         n=n,
@@ -175,6 +175,7 @@ def prepare_reading(
         echo_content=_echo_content(last, role) if get("echo") else "",
         priority=priority_of(fields, header),
         cache_salt=get("cache_salt"),
+        lora_request=None if adapter is None else adapter.wire,
         data_parallel_rank=rank_of(header, serving),
         stream_interval=stream_interval_of(fields, serving),
         reasoning_ended=None if start is None else reasoning_ended(serving.parsers.reasoning, start),

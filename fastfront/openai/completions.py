@@ -70,7 +70,7 @@ def prepare_completion_fields(fields: Mapping[str, Any], header: Header, serving
     plain = type(prompt) is str and prompt != "" and fields.keys() - {"prompt"} <= _PLAIN
     if not plain:
         check_completion(fields)
-    require_model(fields, serving)
+    adapter = require_model(fields, serving)
     stop = stop_strings(fields, serving)
     if not plain:
         refuse_unserved(fields)
@@ -108,7 +108,7 @@ def prepare_completion_fields(fields: Mapping[str, Any], header: Header, serving
         kind="completion",
         external_id="cmpl-" + request_id(fields, header),
         created=int(time.time()),
-        model=serving.model,
+        model=serving.model if adapter is None else adapter.name,
         prompts=prompts,
         sampling=sampling,
         n=n,
@@ -130,6 +130,7 @@ def prepare_completion_fields(fields: Mapping[str, Any], header: Header, serving
         tokens_as_ids=shows_token_ids(fields, serving),
         priority=priority_of(fields, header),
         cache_salt=get("cache_salt"),
+        lora_request=None if adapter is None else adapter.wire,
         data_parallel_rank=rank_of(header, serving),
         stream_interval=stream_interval_of(fields, serving),
     )

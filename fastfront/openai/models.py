@@ -12,9 +12,13 @@ API_VERSION = "0.32.0"  # of the API that is served, which is what clients look 
 
 
 def models_body(serving: Serving) -> bytes:
-    """The list of served names, all of one model."""
+    """The list of served names, all of one model, and of its adapters."""
     created = int(time.time())
-    return compact({"object": "list", "data": [_card(name, created, serving) for name in serving.served_names]})
+    cards = [_card(name, created, serving.model_root, None, serving.max_model_len) for name in serving.served_names]
+    if serving.adapters is not None:
+        for adapter in serving.adapters.known.values():
+            cards.append(_card(adapter.name, created, adapter.path, adapter.parent or serving.model, None))
+    return compact({"object": "list", "data": cards})
 
 
 def version_body() -> bytes:
@@ -22,7 +26,7 @@ def version_body() -> bytes:
     return compact({"version": API_VERSION})
 
 
-def _card(name: str, created: int, serving: Serving) -> dict[str, object]:
+def _card(name: str, created: int, root: str, parent: str | None, max_model_len: int | None) -> dict[str, object]:
     permission = {
         "id": f"modelperm-{os.urandom(8).hex()}",
         "object": "model_permission",
@@ -42,8 +46,8 @@ def _card(name: str, created: int, serving: Serving) -> dict[str, object]:
         "object": "model",
         "created": created,
         "owned_by": "vllm",
-        "root": serving.model_root,
-        "parent": None,
-        "max_model_len": serving.max_model_len,
+        "root": root,
+        "parent": parent,
+        "max_model_len": max_model_len,
         "permission": [permission],
     }

@@ -15,6 +15,7 @@ from fastfront._speedups.quick_fields import QuickFields
 from fastfront.config import AnswerOptions, Limits, ServeConfig, StructuredOptions
 from fastfront.errors import SetupError
 from fastfront.metrics.tool_calls import ToolCallCounts
+from fastfront.openai.adapters import Adapters
 from fastfront.openai.fingerprint import fingerprint
 from fastfront.openai.reasoning.engine_flags import bounds_reasoning, told_markers
 from fastfront.openai.sampling import (
@@ -75,6 +76,7 @@ class Serving:
     stream_interval: int                        # least tokens per event of a stream, but for its first and last
     bounds_thinking: bool                       # whether the engine can end reasoning at a number of tokens
     drafts: bool                                # engines decode speculatively and refuse what does not go with it
+    adapters: Adapters | None                   # None: without --enable-lora
 
     quick_chats: QuickChats | None = field(init=False)  # None: every chat needs the long way
     quick_completions: QuickCompletions = field(init=False)
@@ -110,7 +112,7 @@ class Serving:
             force_usage=self.force_usage, prompt_details=self.answers.prompt_details, metrics=self.answers.metrics,
             tokens_as_ids=self.answers.tokens_as_ids, greedy_below=GREEDY_EPSILON, min_temperature=MIN_TEMPERATURE,
             most_min_p=MOST_MIN_P_WITH_DRAFTS if self.drafts else 1.0,
-            stream_interval=self.stream_interval,
+            stream_interval=self.stream_interval, adapters=self.adapters,
         )  # fmt: skip
 
     def with_engine_limits(self, max_model_len: int) -> Serving:
@@ -179,6 +181,7 @@ def build_serving(config: ServeConfig) -> Serving:
         stream_interval=config.stream_interval,
         bounds_thinking=bounds_reasoning(parsers.reasoning) or (config.engine != "native" and told_markers(config.parsers)),
         drafts=drafts,
+        adapters=Adapters(frozenset(config.served_model_name)) if config.lora.enabled else None,
     )
 
 

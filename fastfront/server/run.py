@@ -42,6 +42,7 @@ from fastfront.openai.reasoning.engine_flags import engine_flags
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.openai.tools.registry import REASONING_PARSERS
 from fastfront.server.access import AccessLog
+from fastfront.server.adapters import AdapterLoader, require_adapters
 from fastfront.server.app import App
 from fastfront.server.bell import Bell
 from fastfront.server.cors import cors_of
@@ -159,7 +160,8 @@ class Server:
         )  # fmt: skip
         serving = serving.with_engine_limits(min(engine.max_model_len for engine in engines))
         self._start_lanes(sockets, vocabulary, rejoin)
-        server = self._start_http(sock, serving, vocabulary, engines)
+        loader = self._load_adapters(serving, engines)
+        server = self._start_http(sock, serving, vocabulary, engines, loader)
         rejoin.start(handshake_socket, self._supervisor)
         if self._supervisor is not None:
             self._supervisor.watch()
@@ -173,14 +175,22 @@ class Server:
     def _join(self, handshake_socket: zmq.Socket[bytes], sockets: list[LaneSockets]) -> list[EngineInfo]:
         config = self._config
         handshake = Handshake(handshake_socket, sockets, config.data_parallel_size, config.say_local)
+        return handshake.run(config.engine_ready_timeout_s, self._check_start, lambda text: log.info("%s", text))
 
-        def check() -> None:
-            if self._signals:
-                raise Interrupted
-            if self._supervisor is not None:
-                self._supervisor.check()
+    def _check_start(self) -> None:
+        if self._signals:
+            raise Interrupted
+        if self._supervisor is not None:
+            self._supervisor.check()
 
-        return handshake.run(config.engine_ready_timeout_s, check, lambda text: log.info("%s", text))
+    def _load_adapters(self, serving: Serving, engines: list[EngineInfo]) -> AdapterLoader | None:
+        """Those that are there from the start; None without adapters."""
+        if serving.adapters is None:
+            return None
+        require_adapters(engines)
+        loader = AdapterLoader(serving.adapters, self._utilities, self._lanes[0])
+        loader.load_modules(self._config.lora.modules, self._check_start)
+        return loader
 
     def _start_lanes(self, sockets: list[LaneSockets], vocabulary: Vocabulary, rejoin: Rejoin) -> None:
         for index, pair in enumerate(sockets):
@@ -198,7 +208,12 @@ class Server:
             lane.start()
 
     def _start_http(
-        self, sock: socket.socket, serving: Serving, vocabulary: Vocabulary, engines: list[EngineInfo]
+        self,
+        sock: socket.socket,
+        serving: Serving,
+        vocabulary: Vocabulary,
+        engines: list[EngineInfo],
+        adapters: AdapterLoader | None,
     ) -> WebServer:
         config = self._config
         request_log = RequestLog(serving.tokenizer.decode, config.log.max_prompt_chars) if config.log.requests else None
@@ -228,6 +243,8 @@ class Server:
         table = routes.table()
         if development_mode():
             table |= Development(config, self._utilities, self._lanes[0], self._sleep.set).table()
+        if adapters is not None and config.lora.runtime_updates:
+            table |= adapters.table()
         http_metrics = HttpMetrics(table, config.root_path, time.time())
         metrics.add(http_metrics)
         app = App(

@@ -7,10 +7,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from fastfront.config import AnswerOptions, Limits
+from fastfront.openai.adapters import Adapters
 from fastfront.openai.sampling import SamplingDefaults, StopTokens
 from fastfront.streams.prepared import PreparedCall
 
 WARM = SamplingDefaults(temperature=0.6, top_p=0.95, top_k=20, min_p=0.05, repetition_penalty=1.05, presence_penalty=0.5)
+ADAPTERS = Adapters(frozenset(["tiny"]))
+ADAPTERS.load("other", "/other", lambda _: None)
 SERVERS: list[dict[str, Any]] = [
     {},
     {"force_usage": True, "any_model_name": True, "defaults": WARM},
@@ -29,6 +32,7 @@ SERVERS: list[dict[str, Any]] = [
         "max_prompt_token_id": 230,
         "stops": StopTokens(None, ()),
         "max_logprobs": -1,
+        "adapters": ADAPTERS,
     },
 ]
 

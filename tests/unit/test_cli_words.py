@@ -58,7 +58,7 @@ def test_flags_without_effect_are_dropped_with_a_remark(words: list[str], kept: 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--no-enable-lora"], ["--pipeline-parallel-size", "1"], ["-pp", "1"], ["--tokenizer-mode=auto"],
+        ["--no-enable-prompt-embeds"], ["--pipeline-parallel-size", "1"], ["-pp", "1"], ["--tokenizer-mode=auto"],
         ["--load-format", "auto", "--kv-cache-dtype", "auto"], ["--no-grpc"],
     ],
 )  # fmt: skip
@@ -69,8 +69,8 @@ def test_flags_that_ask_for_nothing_are_accepted(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "name", "why"),
     [
-        (["--enable-lora"], "--enable-lora", "merge"),
-        (["--lora-modules", "a=b", "c=d"], "--lora-modules", "merge"),
+        (["--default-mm-loras", "{}"], "--default-mm-loras", "text"),
+        (["--lora-dtype", "float16"], "--lora-dtype", "no such setting"),
         (["--pipeline-parallel-size", "2"], "--pipeline-parallel-size", "--data-parallel-size"),
         (["-pp=2"], "--pipeline-parallel-size", "--data-parallel-size"),
         (["--kv-transfer-config.kv_role", "x"], "--kv-transfer-config", "to itself"),
@@ -110,19 +110,19 @@ def test_every_flag_of_vllm_is_served_dropped_or_refused_with_a_reason(flag: str
 
 
 def test_values_of_engine_args_are_left_alone() -> None:
-    words = ["--engine-args", "--enable-lora", "M"]
+    words = ["--engine-args", "--enable-prompt-embeds", "M"]
     assert sift(words, {"--engine-args"}) == (words, [])
 
 
 def test_flags_that_exist_are_not_looked_up() -> None:
-    assert sift(["--enable-lora"], {"--enable-lora"}) == (["--enable-lora"], [])
+    assert sift(["--enable-prompt-embeds"], {"--enable-prompt-embeds"}) == (["--enable-prompt-embeds"], [])
 
 
 def test_refusals_exit_2(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["serve", str(tiny_folder), "--enable_lora"])
+        main(["serve", str(tiny_folder), "--enable_prompt_embeds"])
     assert caught.value.code == 2
-    assert "--enable-lora is not supported: adapters" in capsys.readouterr().err
+    assert "--enable-prompt-embeds is not supported: prompts" in capsys.readouterr().err
 
 
 def test_remarks_are_kept_for_the_log(tiny_folder: Path) -> None:
@@ -139,7 +139,7 @@ allowed-origins: ["x", "y"]
 api-key: [k1]
 enable-request-id-headers: true
 allow-credentials: false
-enable-lora: false
+enable-prompt-embeds: false
 trust-remote-code: true
 override-generation-config: {{temperature: 0.5}}
 tokenizer: null
@@ -202,7 +202,7 @@ def test_an_empty_file_gives_nothing(tmp_path: Path) -> None:
     assert config_words(str(path), (), (), False) == []
 
 
-@pytest.mark.parametrize(("line", "named"), [("no-such-thing: 1", "--no-such-thing"), ("enable-lora: true", "adapters")])
+@pytest.mark.parametrize(("line", "named"), [("no-such-thing: 1", "--no-such-thing"), ("tool-server: x", "by clients")])
 def test_unknown_and_unsupported_keys_exit_2(
     tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str], line: str, named: str
 ) -> None:

@@ -119,7 +119,7 @@ def test_every_field_of_a_call_is_in_its_copy() -> None:
     prompt = PreparedPrompt([1], 2, text="a")
     values: dict[str, Any] = {"stop": ["x"], "seed": 3, "stream": True, "logprobs": 0, "cache_salt": "s", "min_tokens": 1}
     call = PreparedCall("chat", "i", 5, "m", [prompt], {"top_k": 1}, **values)
-    assert len(FIELDS) == 33
+    assert len(FIELDS) == 34
     assert call.fields().items() >= {"kind": "chat", "prompts": [prompt], **values}.items()
     copy = call.replace(n=2, role="bot")
     assert copy.fields() == {**call.fields(), "n": 2, "role": "bot"}

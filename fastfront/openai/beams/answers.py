@@ -91,6 +91,7 @@ class Beams:
             tokens_as_ids=True,
             sink=StepSink(len(prompts), gathered, failed),
             cache_salt=self._call.cache_salt,
+            lora_request=self._call.lora_request,
         )
 
     def answer(self) -> bytes:
