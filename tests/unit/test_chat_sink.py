@@ -13,7 +13,8 @@ from fastfront.config import ParserOptions
 from fastfront.errors import ApiError, SetupError
 from fastfront.openai.batch import prepare_batch
 from fastfront.openai.chat import prepare_chat
-from fastfront.openai.chat_sink import ChatSink, delta_objects, message_object
+from fastfront.openai.chat_deltas import delta_objects, message_object
+from fastfront.openai.chat_sink import ChatSink
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Message, Reasoning
 from fastfront.openai.tools.setup import build_parsers
