@@ -49,6 +49,7 @@ DECIDED: list[tuple[Json, Json, Json, Json, str]] = [
     (FORCED, complete("tool_calls", TEXT), complete("stop", TEXT), events("stop", "x"), "did not come"),
     (FORCED, complete("tool_calls", ""), complete("stop", TEXT), events("stop", "x"), "did not come"),
     (STREAM, events("stop"), events("tool_calls", "", NOW), complete("stop", TEXT), "not lost"),
+    (STREAM, events("tool_calls", TEXT[:9], NOW), events("tool_calls", TEXT[:9] + TEXT[-9:], NOW), complete("stop"), "not lost"),
     (STREAM, events("stop", "", ("now", '{"a')), events("stop", "", ("now", '{"a": 1')), complete("stop"), "as far as"),
     (STREAM, events("stop", TURN), events("tool_calls", "", NOW), complete("tool_calls", None, NOW), "both say"),
     (STREAM, events("stop", TURN), events("tool_calls", END, NOW), complete("tool_calls", None, NOW), "shows as text"),
@@ -76,6 +77,7 @@ UNDECIDED: list[tuple[Json, Json, Json, Json]] = [
     (HALF, complete("stop", "y"), complete("stop", "x"), events("stop", "z")),
     (CHAT, complete("tool_calls", None, NOW), complete("tool_calls", None, ("other", "{}")), events("stop")),
     (CHAT, complete("tool_calls", None, ("now", '{"a": 1}')), complete("tool_calls", None, NOW), events("stop")),
+    (STREAM, events("tool_calls", TEXT[:9], NOW), events("tool_calls", TEXT[:9] + "other", NOW), complete("stop")),
     (STREAM, events("stop", "said"), events("stop", TEXT), complete("stop", "x")),
     (STREAM, events("stop"), events("stop", TEXT, tokens=6), complete("stop", TEXT)),
 ]

@@ -74,10 +74,17 @@ def test_a_broken_off_answer_is_gone_on_with() -> None:
             "tool_choice",
             {"type": "function", "function": {"name": "f"}},
         ),
+        ({"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "file_search"}}, "tool_choice", "none"),
     ],
 )
 def test_fields(fields: dict[str, Any], name: str, value: Any) -> None:
     assert converted(**fields)[name] == value
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", {"type": "mcp", "server_label": "x"}, {"type": "file_search"}])
+@pytest.mark.parametrize("tools", [[], [{"type": "web_search"}]])
+def test_tools_that_nobody_calls(choice: Any, tools: list[Any]) -> None:
+    assert not {"tools", "tool_choice"} & set(converted(tools=tools, tool_choice=choice))
 
 
 def test_logprobs_are_asked_for_by_include_alone() -> None:
@@ -117,6 +124,12 @@ def test_what_json_cannot_hold_is_refused_at_once(serving: Serving, value: str) 
         ({"tools": None}, 400, "body.tools"),
         ({"tool_choice": "required"}, 400, "tool_choice"),
         ({"tool_choice": {}}, 400, "body.tool_choice"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, 400, "tool_choice"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "function", "name": "f"}}, 400, "tool_choice"),
+        ({"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "function", "name": "g"}}, 400, "tool_choice"),
+        ({"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "function"}}, 400, "tool_choice"),
+        ({"tool_choice": {"type": "function", "name": "f"}}, 400, "tool_choice"),
+        ({"tool_choice": {"type": "guess"}}, 400, "tool_choice"),
     ],
 )
 def test_refusals(serving: Serving, fields: dict[str, Any], status: int, param: str | None) -> None:

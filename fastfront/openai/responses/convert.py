@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fastfront.errors import ApiError, bad_value
@@ -20,6 +20,10 @@ _SAME = (
     "media_io_kwargs",
 )  # fmt: skip
 _UNFINISHED = ("in_progress", "incomplete")
+_HOSTED = frozenset({
+    "file_search", "web_search_preview", "web_search_preview_2025_03_11", "computer", "computer_use_preview", "computer_use",
+    "image_generation", "code_interpreter", "mcp", "shell", "apply_patch",
+})  # fmt: skip
 
 
 def chat_fields(body: Mapping[str, Any]) -> Fields:
@@ -172,21 +176,38 @@ def _put_format(body: Mapping[str, Any], fields: Fields) -> None:
 
 
 def _put_tools(body: Mapping[str, Any], fields: Fields) -> None:
-    """Functions become tools of the chat. Tools of other types run at the provider: there are none, nobody calls them."""
+    """Functions become tools of the chat. Tools of other types run at the provider: there are none, nobody calls them.
+
+    A choice of such a tool leaves nothing to be called.
+    """
     tools = [_tool(tool) for tool in body.get("tools") or () if tool.get("type") == "function"]
+    choice = body.get("tool_choice", "auto")
+    if isinstance(choice, dict):
+        choice = _named_choice(choice, {tool["function"]["name"] for tool in tools})
+    if choice == "required" and not tools:
+        if body.get("tools"):
+            message = "tool_choice requires a function call, but tools contains no function tool the model can call."
+        else:
+            message = "Tool choice 'required' must be specified with 'tools' parameter."
+        raise bad_value(message, "tool_choice")
     if not tools:
-        if body.get("tool_choice", "auto") not in ("auto", "none") and not body.get("tools"):
-            raise bad_value("When using `tool_choice`, `tools` must be set.", "tool_choice")
         return
     fields["tools"] = tools
-    choice = body.get("tool_choice")
-    if isinstance(choice, dict):
-        if choice.get("type") != "function":
-            raise bad_value(f"tool_choice of type {choice.get('type')!r} is not supported.", "tool_choice")
-        choice = {"type": "function", "function": {"name": choice.get("name")}}
-    fields["tool_choice"] = "auto" if choice is None else choice
+    fields["tool_choice"] = choice
     if body.get("parallel_tool_calls") is False:
         fields["parallel_tool_calls"] = False
+
+
+def _named_choice(choice: Mapping[str, Any], functions: Collection[str]) -> str | Fields:
+    """The choice of one tool as a chat has it."""
+    kind, name = choice["type"], choice.get("name")
+    if kind in _HOSTED:
+        return "none"
+    if kind not in ("function", "custom"):
+        raise bad_value(f"tool_choice of type {kind!r} is not supported.", "tool_choice")
+    if name not in functions:
+        raise bad_value("Tool choice 'function' not found in 'tools' parameter.", "tool_choice")
+    return {"type": "function", "function": {"name": name}}
 
 
 def _tool(tool: Fields) -> Fields:

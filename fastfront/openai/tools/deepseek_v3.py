@@ -27,7 +27,6 @@ class DeepSeekV3Parser(ToolParser):
 
     structural_tag = "deepseek_r1"
     answers_forced = True
-    raw_if_flawed = True
     fenced: ClassVar[bool] = True
 
     def _prepare(self) -> None:

@@ -9,6 +9,7 @@ from fastfront.openai.tools.registry import TOOL_PARSERS
 from tests.unit.tools.formats import TOOLS, numbered, streamed
 
 Calls = list[tuple[str, str]]
+DEEP = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>"
 ONE = '{"name": "now", "parameters": {"a": 1}}'
 # Parser, what the model wrote, and its calls, the same both ways; none if it is text.
 SAME: list[tuple[str, str, Calls]] = [
@@ -33,6 +34,9 @@ SAME: list[tuple[str, str, Calls]] = [
     ("mistral", "[TOOL_CALLS]now", [("now", "{}")]),
     ("mistral", "[TOOL_CALLS] now [CALL_ID]abc", [("now", "{}")]),
     ("mistral", "[TOOL_CALLS] now [ARGS] ", [("now", "{}")]),
+    ("deepseek_v3", f"{DEEP}f\n```json\n{{}}\n```<｜tool▁call▁end｜><｜tool▁call▁begin｜>function", [("f", "{}")]),
+    ("deepseek_v3", f'{DEEP}f\n```json\n{{"a": ', [("f", '{"a": ')]),
+    ("deepseek_v31", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{", [("f", "{")]),
 ]
 # Where a stream has said more than the complete answer keeps: parser, text, the stream's calls, those of the whole.
 OTHER: list[tuple[str, str, Calls, Calls]] = [
@@ -72,6 +76,13 @@ def test_a_stream_cannot_take_back(name: str, text: str, calls: Calls, whole: Ca
     parser = TOOL_PARSERS[name]
     assert calls_of(streamed(parser(TOOLS, numbered), list(text))) == calls
     assert calls_of(parser.parse(text, TOOLS, numbered)) == whole
+
+
+@pytest.mark.parametrize("text", [DEEP, DEEP + "f", f"{DEEP}<｜tool▁call▁end｜>", DEEP.removesuffix("function<｜tool▁sep｜>")])
+def test_what_deepseek_marks_without_a_name_is_nothing(text: str) -> None:
+    parser = TOOL_PARSERS["deepseek_v3"]
+    for message in (streamed(parser(TOOLS, numbered), list("Hi" + text)), parser.parse("Hi" + text, TOOLS, numbered)):
+        assert message == Message(content="Hi")
 
 
 def test_a_limit_in_a_mistral_name_makes_no_call() -> None:
