@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"]
 
@@ -37,3 +37,4 @@ class EngineConfig:
     enforce_eager: bool = False
     gpu_memory_utilization: float = 0.9
     logprobs_mode: LogprobsMode = "raw_logprobs"
+    hf_overrides: dict[str, Any] = field(default_factory=dict)

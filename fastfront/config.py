@@ -184,6 +184,7 @@ class ServeConfig:
     engine_args: tuple[str, ...] = ()           # passed to the engine's command line as they are
 
     # model and prompts
+    hf_overrides: dict[str, object] = field(default_factory=dict)  # what config.json is to say instead
     max_model_len: int | None = None            # None: what the model's configuration says
     tokenizer: Path | None = None               # None: model_path
     chat_template: str | None = None            # the template's text

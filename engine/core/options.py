@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 from engine.config import EngineConfig, LogprobsMode
 from engine.executor.processes import layout
@@ -74,6 +75,7 @@ def parse(argv: list[str]) -> CoreOptions:
         "--logprobs-mode", choices=get_args(LogprobsMode), default="raw_logprobs",
         help="scores that logprobs show: of the model, or as the token was drawn from them (raw_logprobs)",
     )  # fmt: skip
+    ap.add_argument("--hf-overrides", type=_object, default={}, metavar="JSON", help="what config.json is to say instead")
     for name, what in (("start", "begins"), ("end", "ends; constraints on the output hold from there on")):
         ap.add_argument(f"--reasoning-{name}", action="append", metavar="TEXT", help=f"reasoning {what}; repeatable")
     ap.add_argument("--reasoning-cut", metavar="TEXT", help="what ends reasoning beyond its budget (the first --reasoning-end)")
@@ -120,6 +122,13 @@ def _seconds(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+    return value
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("not a JSON object")
     return value
 
 

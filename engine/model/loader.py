@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +17,18 @@ from engine.model.cpu import fuse_norms, speed_up, use_kernels
 from engine.model.errors import ModelError
 from engine.model.files import read_ahead, weight_files
 from engine.model.lean import LeanModel, lean
+from engine.model.overrides import config_of
 from engine.model.packed import KINDS, Arena
 from engine.native.library import Kernels
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def read_config(folder: str) -> Any:
-    """The model's transformers config; ModelError if the folder holds none or it is not a decoder-only model."""
+def read_config(folder: str, overrides: Mapping[str, Any] | None = None) -> Any:
+    """The model's transformers config, its text part where it has several.
+
+    ModelError if the folder holds none or it is not a decoder-only model.
+    """
     path = Path(folder)
     if path.is_file():
         raise ModelError(f"{folder}: a file, not a model folder (python -m engine.convert.gguf makes one of a GGUF file)")
@@ -34,9 +37,10 @@ def read_config(folder: str) -> Any:
     if not (path / "config.json").is_file():
         raise ModelError(f"{folder}: config.json is missing")
     try:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
-        raise ModelError(f"{folder}/config.json: {error}") from error
+        config = config_of(folder, overrides or {})
+    except Exception as error:  # whatever such a file makes transformers raise
+        changed = " with --hf-overrides" if overrides else ""
+        raise ModelError(f"{folder}/config.json{changed}: {error}") from error
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(f"{folder}: {config.model_type} is an encoder-decoder model, only decoder-only ones are served")
     return config.get_text_config(decoder=True)
@@ -47,7 +51,9 @@ def max_positions(config: Any) -> int | None:
     for name in ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"):
         value = getattr(config, name, None)
         if isinstance(value, int) and value > 0:
-            return value
+            rope = getattr(config, "rope_parameters", None) or {}
+            # Other kinds of scaling are counted already, or depend on the batch (dynamic).
+            return int(value * rope["factor"]) if rope.get("rope_type") == "linear" and "factor" in rope else value
     return None
 
 
@@ -85,20 +91,22 @@ def load(
     split: Callable[[Any], None] | None = None,
     say: Callable[[str], None] | None = None,
     memory_bytes: int = 0,
+    overrides: Mapping[str, Any] | None = None,
 ) -> Loaded:
     """Load the weights and attach paged attention; ModelError says what is wrong with the folder or the model.
 
     On a CPU weights are laid out for `kernels`, or without them, up to `packing_bytes`, a second time for torch.
     `split` changes the model before it gets to its device. With `say` the files are read once before, with progress, if
-    `memory_bytes` hold them.
+    `memory_bytes` hold them. `overrides` are values in place of config.json's.
     """
     register()
+    config = {"config": config_of(folder, overrides)} if overrides else {}
     files = weight_files(Path(folder))
     if say is not None:
         read_ahead(files, say, memory_bytes)
     try:
         loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=NAME, local_files_only=True, output_loading_info=True
+            folder, dtype=dtype, attn_implementation=NAME, local_files_only=True, output_loading_info=True, **config
         )
         model, info = loaded
     except Exception as error:  # Whatever a broken file makes the libraries raise, the folder is at fault.

@@ -69,7 +69,7 @@ class Worker:
         transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         if device.type == "cpu":
             torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // ranks))
-        model_config = loader.read_config(config.model)
+        model_config = loader.read_config(config.model, config.hf_overrides)
         dtype = loader.choose_dtype(config.dtype, model_config, device)
         max_len = self._max_model_len(loader.max_positions(model_config))
         self._say(f"loading {config.model} as {_name(dtype)} on {device}")
@@ -198,7 +198,9 @@ class Worker:
     def _read_weights(self, dtype: torch.dtype, device: torch.device, kernels: Kernels | None) -> loader.Loaded:
         """The model, or this rank's part of it."""
         folder, memory = self._config.model, available_memory() // PACKING_SHARE
-        reading: dict[str, Any] = {"say": self._say, "memory_bytes": available_memory() // 2}
+        reading: dict[str, Any] = {
+            "say": self._say, "memory_bytes": available_memory() // 2, "overrides": self._config.hf_overrides,
+        }  # fmt: skip
         if self._group is None:
             return loader.load(folder, dtype, device, memory, kernels, **reading)
         splitter = self._splitter = Splitter(self._group)

@@ -185,6 +185,8 @@ def _model(parser: ArgumentParser) -> None:
     _flag(group, "tokenizer", "folder or hub id of the tokenizer (MODEL)", metavar="TOKENIZER")
     _flag(group, "revision", "branch, tag or commit on the hub", metavar="NAME")
     _flag(group, "tokenizer-revision", "the same of the tokenizer (--revision)", metavar="NAME")
+    _flag(group, "hf-overrides", "values in place of those of the model's config.json; or --hf-overrides.KEY VALUE",
+          type=json_object, default={}, metavar="JSON")  # fmt: skip
     _flag(group, "max-model-len", "most tokens of prompt and answer together: 4096, 8k, 8K, auto (the model's)",
           type=model_length, metavar="N")  # fmt: skip
     _flag(group, "generation-config", "auto: sampling defaults from the model's folder; vllm: none; or a folder (auto)",

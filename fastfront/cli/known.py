@@ -167,7 +167,6 @@ _REFUSED: Mapping[str, Known] = {
     "tokenizer-mode": Known("tokenizer.json is read", neutral=("auto", "hf", "fast")),
     "code-revision": Known("no code of a model is run"),
     "hf-token": Known("set the environment variable HF_TOKEN"),
-    "hf-overrides": Known("change config.json in the model's folder"),
     "hf-config-path": Known("config.json in the model's folder is read"),
     "config-format": Known("config.json in the model's folder is read", neutral=("auto", "hf")),
     "download-dir": Known("set the environment variable HF_HOME"),

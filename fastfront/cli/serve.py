@@ -164,6 +164,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         speculative=_speculative(args, engine, parser),
         draft_metrics=args.per_request_spec_decode_metrics,
         engine_args=(*_split(args.engine_args, parser), *args.engine_words),
+        hf_overrides=args.hf_overrides,
         max_model_len=args.max_model_len,
         tokenizer=_tokenizer(args, path),
         chat_template=None if args.chat_template is None else read_chat_template(args.chat_template),

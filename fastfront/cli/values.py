@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fastfront._speedups.histograms import FAMILIES, MOST_BOUNDS
 from fastfront.config import LoraModule
 
-_UNITS = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1024, "M": 1024**2, "G": 1024**3}
+UNITS = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -59,7 +59,7 @@ def model_length(text: str) -> int | None:
     """A number of tokens, `8k` (8000), `8K` (8192) or `auto`."""
     if text in ("auto", "-1"):
         return None
-    unit = _UNITS.get(text[-1:], 0)
+    unit = UNITS.get(text[-1:], 0)
     try:
         value = int(float(text[:-1]) * unit) if unit else int(text)
     except (ValueError, OverflowError):

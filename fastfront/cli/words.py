@@ -8,10 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fastfront.cli.values import UNITS
 from fastfront.errors import SetupError
 
-_FLAG = re.compile(r"--[\w.-]+")
-_DOTTED = re.compile(r"(--?[\w-]+)\.([\w.-]+)")
+_FLAG = re.compile(r"--[\w.+-]+")
+_DOTTED = re.compile(r"(--?[\w-]+)\.([\w.-]+\+?)")
+_SIZE = re.compile(r"\d+(\.\d+)?[kmgKMG]")
 
 
 def with_dashes(word: str) -> str:
@@ -24,7 +26,10 @@ def with_dashes(word: str) -> str:
 
 
 def joined_dots(words: Sequence[str], declared: Collection[str]) -> list[str]:
-    """`--flag.key value` of declared flags as `--flag {"key": value}`; several keys of one flag come together."""
+    """`--flag.key value` of declared flags as `--flag {"key": value}`; several keys of one flag come together.
+
+    As vLLM: `--flag.key+ a,b` adds to a list, and a number may have a unit (`8k`).
+    """
     kept: list[str] = []
     objects: dict[str, dict[str, Any]] = {}
     rest = list(words)
@@ -38,11 +43,15 @@ def joined_dots(words: Sequence[str], declared: Collection[str]) -> list[str]:
         if not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
         inner = objects.setdefault(found[1], {})
-        *path, last = found[2].split(".")
+        *path, last = found[2].removesuffix("+").split(".")
         for step in path:
             deeper = inner.get(step)
             inner[step] = inner = deeper if isinstance(deeper, dict) else {}
-        inner[last] = _scalar(value)
+        if found[2].endswith("+"):
+            items = inner.get(last)
+            inner[last] = [*(items if isinstance(items, list) else []), *value.split(",")]
+        else:
+            inner[last] = _scalar(value)
     for flag, value_map in objects.items():
         kept += [flag, json.dumps(value_map)]
     return kept
@@ -51,8 +60,8 @@ def joined_dots(words: Sequence[str], declared: Collection[str]) -> list[str]:
 def _scalar(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
-        return text
+    except (ValueError, RecursionError):
+        return int(float(text[:-1]) * UNITS[text[-1]]) if _SIZE.fullmatch(text) else text
 
 
 def config_words(path: str, given: Collection[str], many: Collection[str], has_model: bool) -> list[str]:

@@ -109,6 +109,7 @@ def _options(config: ServeConfig, more: Mapping[str, object | None]) -> list[str
         "--gpu-memory-utilization": config.gpu_memory_utilization,
         "--scheduling-policy": config.scheduling_policy,
         "--seed": config.seed,
+        "--hf-overrides": json.dumps(config.hf_overrides) if config.hf_overrides else None,
         "--logprobs-mode": config.logprobs_mode if config.logprobs_mode != "raw_logprobs" else None,
         **more,
     }

@@ -30,7 +30,7 @@ from fastfront.openai.tools.choice import Parsers
 from fastfront.openai.tools.setup import build_parsers
 from fastfront.render.chat import ChatRenderer
 from fastfront.render.messages import BILLING_HEADER
-from fastfront.render.model_info import ModelInfo, load_model_info, read_json
+from fastfront.render.model_info import ModelInfo, load_model_info, read_config, read_json
 from fastfront.render.segments import SegmentEncoder
 from fastfront.render.tokenizer import TextTokenizer, load_tokenizer
 
@@ -128,7 +128,7 @@ class Serving:
 
 def build_serving(config: ServeConfig) -> Serving:
     """Read the model's folder and everything the flags name. Raises SetupError naming the flag or file at fault."""
-    info = load_model_info(config.model_path)
+    info = load_model_info(config.model_path, config.hf_overrides)
     tokenizer = load_tokenizer(config.tokenizer or config.model_path)
     vocab_size = info.vocab_size or tokenizer.max_token_id + 1
     generation, caps = _generation_config(config, info)
@@ -148,7 +148,7 @@ def build_serving(config: ServeConfig) -> Serving:
             "--override-generation-config '{\"min_p\": 0}' changes that"
         )
     special = _texts(tokenizer.special_tokens)
-    parsers = build_parsers(config.parsers, config.model_path, chat.sources()).dropping(special)
+    parsers = build_parsers(config.parsers, read_config(config.model_path, config.hf_overrides), chat.sources()).dropping(special)
     return Serving(
         model=config.served_model_name[0],
         model_names=frozenset(config.served_model_name),

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fastfront.errors import SetupError
@@ -16,7 +17,10 @@ _LENGTH_KEYS = (
     "max_sequence_length", "max_seq_length", "seq_len", "max_target_positions",
 )  # fmt: skip
 # Rope kinds whose factor does not lengthen max_position_embeddings: the configuration already counts it.
-_COUNTED_ROPE = frozenset({"su", "longrope", "llama3", "mrope", "default", "proportional"})
+_COUNTED_ROPE = frozenset({
+    "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "mrope", "default", "proportional",
+})  # fmt: skip
+_ROPE = ("rope_parameters", "rope_scaling")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,37 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def load_model_info(folder: Path) -> ModelInfo:
-    """Read the folder's files; without config.json it is an empty ModelInfo. Raises SetupError naming the file at fault."""
+def read_config(folder: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The object in a folder's config.json with other values (--hf-overrides). Raises SetupError as `read_json`."""
     config = read_json(folder / "config.json")
+    return overridden(config, overrides) if overrides else config
+
+
+def overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The object of a config.json with other values; both are left as they are.
+
+    Objects of parts (`text_config`, ...) are merged key by key, all other values replaced. Whatever says something of rotary
+    positions ends up in `rope_parameters`, whose base stays if the new ones name none.
+    """
+    merged = dict(config)
+    for key, value in overrides.items():
+        inner = merged.get(key)
+        part = key.endswith("_config") and isinstance(inner, dict) and isinstance(value, dict)
+        merged[key] = overridden(inner or {}, value) if part else value
+    if any(key in overrides for key in ("rope_theta", *_ROPE)):
+        old: dict[str, Any] = next((config[key] for key in _ROPE if isinstance(config.get(key), dict)), {})
+        given = next((overrides[key] or {"rope_type": "default"} for key in _ROPE if key in overrides), {})
+        new = given or old
+        if isinstance(new, dict) and not any(isinstance(value, dict) for value in new.values()):  # none for each kind of layer
+            base = [place["rope_theta"] for place in (given, overrides, old, config) if place.get("rope_theta") is not None]
+            merged["rope_parameters"] = {**new, "rope_theta": base[0]} if base else new
+            merged.pop("rope_scaling", None)
+    return merged
+
+
+def load_model_info(folder: Path, overrides: Mapping[str, Any] = MappingProxyType({})) -> ModelInfo:
+    """Read the folder's files; without config.json it is an empty ModelInfo. Raises SetupError naming the file at fault."""
+    config = read_config(folder, overrides)
     generation = read_json(folder / "generation_config.json")
     text = config.get("text_config")
     text = {**config, **text} if isinstance(text, dict) else config
@@ -80,8 +112,5 @@ def _max_model_len(config: Mapping[str, Any]) -> int:
         kind = rope.get("rope_type", rope.get("type"))
         factor = rope.get("factor")
         if kind not in _COUNTED_ROPE and isinstance(factor, (int, float)) and 1 <= factor < math.inf:
-            original = rope.get("original_max_position_embeddings")
-            if kind == "yarn" and isinstance(original, int):
-                length = original
             length = int(length * factor)
     return length

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 from engine.config import EngineConfig, LogprobsMode
 from engine.executor.plan import Executor, StepPlan, StepResult
@@ -40,6 +41,7 @@ def generate(
     params: list[SamplingParams] | None = None,
     results: list[StepResult] | None = None,
     logprobs_mode: LogprobsMode = "raw_logprobs",
+    overrides: dict[str, Any] | None = None,
 ) -> tuple[list[list[int]], Scheduler]:
     """Answers to all prompts at once, through scheduler and executor, with up to `depth` steps under way.
 
@@ -53,6 +55,7 @@ def generate(
         max_model_len=max_len,
         cpu_kernels=kernels,
         logprobs_mode=logprobs_mode,
+        hf_overrides=overrides or {},
     )
     executor = UniExecutor(config, lambda _text: None)
     executor.load()

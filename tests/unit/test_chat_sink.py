@@ -166,14 +166,14 @@ def test_messages_of_a_wrong_shape_are_refused(reader: Serving) -> None:
 def test_choosing_parsers(smollm2_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     hermes = "<tool_call> </tool_call> <think></think> enable_thinking"
-    found = build_parsers(ParserOptions("auto", "auto"), tmp_path, [hermes])
-    named = build_parsers(QWEN, tmp_path, [])
+    found = build_parsers(ParserOptions("auto", "auto"), {}, [hermes])
+    named = build_parsers(QWEN, {}, [])
     assert (found.tools, found.reasoning) == (named.tools, named.reasoning)
-    assert build_parsers(ParserOptions(None, "auto"), tmp_path, ["plain"]).reasoning is None
+    assert build_parsers(ParserOptions(None, "auto"), {}, ["plain"]).reasoning is None
     with pytest.raises(SetupError, match="name a parser"):
-        build_parsers(ParserOptions("auto"), tmp_path, ["plain"])
+        build_parsers(ParserOptions("auto"), {}, ["plain"])
     with pytest.raises(SetupError, match="there are: deepseek_v3, "):
-        build_parsers(ParserOptions("nobody"), tmp_path, [])
+        build_parsers(ParserOptions("nobody"), {}, [])
 
 
 def test_a_plugin_brings_a_parser(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_plugin_brings_a_parser(tmp_path: Path) -> None:
         "class Own(HermesParser): pass\n"
         "def register(registry): registry.add_tools('own', Own)\n"
     )
-    parsers = build_parsers(ParserOptions("own", plugins=(plugin,)), tmp_path, [])
+    parsers = build_parsers(ParserOptions("own", plugins=(plugin,)), {}, [])
     assert parsers.tools is not None
     assert parsers.tools.__name__ == "Own"
 

@@ -87,6 +87,12 @@ def test_vllm_ranks_are_told_where_the_frontend_is() -> None:
     assert command[-3:] == ["--tensor-parallel-size", "2", "--enforce-eager"]
 
 
+def test_both_engines_are_told_of_overrides() -> None:
+    for kind in ("native", "vllm"):
+        words = engine_command(config("--engine", kind, "--hf-overrides.a.b", "1"), "PY", 0, "tcp://[::1]:41", 100)
+        assert words[words.index("--hf-overrides") + 1] == '{"a": {"b": 1}}'
+
+
 def test_both_engines_are_told_what_logprobs_show() -> None:
     for kind in ("native", "vllm"):
         words = engine_command(config("--engine", kind, "--logprobs-mode", "raw_logits"), "PY", 0, "tcp://[::1]:41", 100)

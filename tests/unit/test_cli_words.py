@@ -36,6 +36,10 @@ def test_dotted_flags_come_together_as_json() -> None:
     assert joined_dots(words, {"--a"}) == [
         "M", "--other.b", "1", "--a", '{"b": 1, "c": "x", "d": {"e": true}, "f": true}',
     ]  # fmt: skip
+    assert joined_dots(["--a.b+", "x,y", "--a.b+=z", "--a.c", "8k", "--a.d", "1.5K", "--a.e=k"], {"--a"}) == [
+        "--a", '{"b": ["x", "y", "z"], "c": 8000, "d": 1536, "e": "k"}',
+    ]  # fmt: skip
+    assert joined_dots(["--a.b", "1", "--a.b.c", "2"], {"--a"}) == ["--a", '{"b": {"c": 2}}']
 
 
 @pytest.mark.parametrize(
