@@ -184,9 +184,11 @@ class ServeConfig:
     engine_args: tuple[str, ...] = ()           # passed to the engine's command line as they are
 
     # model and prompts
+    hf_token: str | Literal[True] | None = field(default=None, repr=False)  # True: the stored one
     hf_overrides: dict[str, object] = field(default_factory=dict)  # what config.json is to say instead
     max_model_len: int | None = None            # None: what the model's configuration says
     tokenizer: Path | None = None               # None: model_path
+    tokenizer_mode: str = "auto"                # auto, hf
     chat_template: str | None = None            # the template's text
     chat_template_content_format: ContentFormat = "auto"
     default_chat_template_kwargs: dict[str, object] = field(default_factory=dict)

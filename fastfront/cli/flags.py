@@ -5,7 +5,19 @@ from __future__ import annotations
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
 from typing import Any
 
-from fastfront.cli.values import decimal, filled, histogram_buckets, json_object, lora_module, model_length, names, seconds, whole
+from fastfront.cli.values import (
+    decimal,
+    filled,
+    histogram_buckets,
+    hub_token,
+    json_object,
+    lora_module,
+    model_length,
+    names,
+    seconds,
+    tokenizer_mode,
+    whole,
+)
 
 _PORT = whole(0, 65535)
 
@@ -183,8 +195,11 @@ def _adapters(parser: ArgumentParser) -> None:
 def _model(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     _flag(group, "tokenizer", "folder or hub id of the tokenizer (MODEL)", metavar="TOKENIZER")
+    _flag(group, "tokenizer-mode", "auto and hf: tokenizer.json (auto)", type=tokenizer_mode, default="auto", metavar="MODE")
     _flag(group, "revision", "branch, tag or commit on the hub", metavar="NAME")
     _flag(group, "tokenizer-revision", "the same of the tokenizer (--revision)", metavar="NAME")
+    _flag(group, "hf-token", "token for the hub; without a value, or with true: the stored one ($HF_TOKEN or the stored one)",
+          type=hub_token, nargs="?", const=True, metavar="TOKEN")  # fmt: skip
     _flag(group, "hf-overrides", "values in place of those of the model's config.json; or --hf-overrides.KEY VALUE",
           type=json_object, default={}, metavar="JSON")  # fmt: skip
     _flag(group, "max-model-len", "most tokens of prompt and answer together: 4096, 8k, 8K, auto (the model's)",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fastfront.config import cache_folder
 from fastfront.engine_client.commands import PROJECT, default_engine_python
@@ -13,9 +15,18 @@ ALIASES = {"smollm2": "smollm2"}  # to the folder's name below <cache>/models
 _FRONTEND_FILES = (
     "*.json", "*.jinja", "additional_chat_templates/*.jinja", "tokenizer.model",
 )  # fmt: skip
+_OTHER_FORMS = ("original/*", "consolidated*.safetensors")  # the same weights once more, as their makers keep them
 
 
-def resolve_model(model: str, revision: str | None = None, engine_python: str | None = None) -> Path:
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """What to ask the hub with: a token, or True for the one that is stored; and whether the weights are wanted too."""
+
+    token: str | Literal[True] | None = None
+    weights: bool = False
+
+
+def resolve_model(model: str, revision: str | None = None, engine_python: str | None = None, hub: Hub | None = None) -> Path:
     """The folder with the model's configuration and tokenizer; the hub is asked only for what is no folder here.
 
     A GGUF file is converted into a folder in the cache, by `engine_python` or what set-up made, unless that has been done.
@@ -35,7 +46,7 @@ def resolve_model(model: str, revision: str | None = None, engine_python: str | 
         raise SetupError(
             f"model {model}: no such folder, and neither an alias ({', '.join(ALIASES)}) nor a hub id (OWNER/NAME)"
         )
-    return _from_hub(model, revision)
+    return _from_hub(model, revision, hub or Hub())
 
 
 def _from_gguf(file: Path, engine_python: str | None) -> Path:
@@ -53,16 +64,21 @@ def _from_gguf(file: Path, engine_python: str | None) -> Path:
     return Path(done.stdout.splitlines()[-1])
 
 
-def _from_hub(model: str, revision: str | None) -> Path:
+def _from_hub(model: str, revision: str | None, hub: Hub) -> Path:
     try:
         from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import and rarely needed
     except ImportError as error:
         raise SetupError(f"model {model}: fetching from the hub needs the package huggingface-hub ({error})") from error
     try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=list(_FRONTEND_FILES)))
+        wanted = [*_FRONTEND_FILES, *(["*.safetensors"] if hub.weights else [])]
+        return Path(
+            snapshot_download(
+                model, revision=revision, token=hub.token, allow_patterns=wanted, ignore_patterns=list(_OTHER_FORMS)
+            )
+        )
     except Exception as error:  # network errors of several libraries, and the hub's own
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise SetupError(
             f"model {model}: not a folder here, and the hub could not give it ({type(error).__name__}: {reason}). "
-            "Give a local folder, or check the network and HF_TOKEN."
+            "Give a local folder, or check the network and --hf-token."
         ) from error

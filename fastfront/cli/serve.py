@@ -13,7 +13,7 @@ from fastfront.cli.flags import add_serve_flags
 from fastfront.cli.known import UnsupportedFlagError, sift
 from fastfront.cli.layout import conflict, local_engines, rpc_port
 from fastfront.cli.logging import log_options
-from fastfront.cli.model import resolve_model
+from fastfront.cli.model import Hub, resolve_model
 from fastfront.cli.speculative import SpeculationError, speculative_config
 from fastfront.cli.words import config_words, given_flags, joined_dots, unreadable, with_dashes
 from fastfront.config import (
@@ -107,7 +107,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         parser.error("--ssl-keyfile and --ssl-certfile go together")
     local = local_engines(args)
     engine: EngineKind = "external" if local == 0 else args.engine
-    path = resolve_model(model, args.revision, None if engine == "vllm" else args.engine_python)
+    hub = Hub(args.hf_token, weights=engine in ("native", "vllm") and not args.dry_run)
+    path = resolve_model(model, args.revision, None if engine == "vllm" else args.engine_python, hub)
     return ServeConfig(
         model=model,
         model_path=path,
@@ -164,9 +165,11 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         speculative=_speculative(args, engine, parser),
         draft_metrics=args.per_request_spec_decode_metrics,
         engine_args=(*_split(args.engine_args, parser), *args.engine_words),
+        hf_token=args.hf_token,
         hf_overrides=args.hf_overrides,
         max_model_len=args.max_model_len,
         tokenizer=_tokenizer(args, path),
+        tokenizer_mode=args.tokenizer_mode,
         chat_template=None if args.chat_template is None else read_chat_template(args.chat_template),
         chat_template_content_format=args.chat_template_content_format,
         default_chat_template_kwargs=args.default_chat_template_kwargs,
@@ -285,7 +288,7 @@ def _tokenizer(args: Namespace, path: Path) -> Path | None:
     revision = args.tokenizer_revision or args.revision
     if args.tokenizer is None and revision == args.revision:
         return None
-    folder = resolve_model(args.tokenizer or args.model or args.model_flag, revision)
+    folder = resolve_model(args.tokenizer or args.model or args.model_flag, revision, hub=Hub(args.hf_token))
     return None if folder == path else folder
 
 

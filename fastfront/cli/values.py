@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from typing import Literal
 
 from fastfront._speedups.histograms import FAMILIES, MOST_BOUNDS
 from fastfront.config import LoraModule
@@ -33,6 +34,30 @@ def filled(text: str) -> str:
     if not text.strip():
         raise ArgumentTypeError("it is empty")
     return text
+
+
+def hub_token(text: str) -> str | Literal[True]:
+    """A token, or `true` for the one that is stored."""
+    return True if text.lower() == "true" else filled(text)
+
+
+_OWN_PROMPTS = "prompts come from chat templates; give one with --chat-template"
+_TOKENIZER_MODES = {
+    "slow": "tokenizer.json is read, not transformers' slow tokenizers",
+    "mistral": "mistral_common is not used; give a folder with tokenizer.json, or one with --tokenizer",
+    **dict.fromkeys(("deepseek_v32", "deepseek_v4", "deepseek_v41", "inkling", "kimi_k3", "cohere"), _OWN_PROMPTS),
+    **dict.fromkeys(("kimi_audio", "terratorch"), "only text is served"),
+}
+
+
+def tokenizer_mode(text: str) -> str:
+    """`auto` or `hf`; vLLM's other modes are refused with what is done instead."""
+    mode = text.lower()
+    if mode in _TOKENIZER_MODES:
+        raise ArgumentTypeError(f"{mode}: {_TOKENIZER_MODES[mode]}")
+    if mode not in ("auto", "hf"):
+        raise ArgumentTypeError(f"{text!r} is neither auto nor hf")
+    return mode
 
 
 def seconds(text: str) -> float:

@@ -88,6 +88,8 @@ def vllm_command(config: ServeConfig, python: str, index: int, host: str, port: 
     drafts = None if config.speculative is None else json.dumps(config.speculative)
     more = {"--kv-cache-memory-bytes": config.kv_cache_memory, "--speculative-config": drafts}
     more["--per-request-spec-decode-metrics"] = config.draft_metrics if config.draft_metrics != "none" else None
+    more["--tokenizer-mode"] = config.tokenizer_mode if config.tokenizer_mode != "auto" else None
+    more["--tokenizer"] = None if config.tokenizer is None else str(config.tokenizer)  # its grammars need the tokens' texts
     return [*command, *_options(config, more), *config.engine_args]
 
 
@@ -135,4 +137,6 @@ def engine_environment(config: ServeConfig) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHON_GIL", "PYTHONHOME")}
     if PROJECT.name not in ("site-packages", "dist-packages") and config.engine != "vllm":
         env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PROJECT), env.get("PYTHONPATH", "")) if p)
+    if isinstance(config.hf_token, str):
+        env["HF_TOKEN"] = config.hf_token  # a command line can be read by everybody
     return env

@@ -25,6 +25,7 @@ from fastfront.server.exchange import Exchange
 log = logging.getLogger("fastfront.server")
 CALL_TIMEOUT_S = 300.0
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+_SECRET_FIELDS = ("api_keys", "hf_token")
 Query = dict[str, list[str]]
 Call = tuple[str, list[Any]]
 Answer = Callable[[list[Any]], object]
@@ -60,7 +61,7 @@ class Development:
 
     def server_info(self, exchange: Exchange) -> None:
         """The configuration, without secrets. `config_format=json` gives it as an object, else it is text."""
-        config = {name: value for name, value in dataclasses.asdict(self._config).items() if name != "api_keys"}
+        config = {name: value for name, value in dataclasses.asdict(self._config).items() if name not in _SECRET_FIELDS}
         shown = {name: value if isinstance(value, (int, float, type(None))) else str(value) for name, value in config.items()}
         as_object = _query(exchange).get("config_format", ["text"])[0] == "json"
         environment = {

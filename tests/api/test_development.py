@@ -15,7 +15,7 @@ from tests.support.server import Server
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("dev")
     env = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_API_KEY": "very-secret"}
-    with Server(folder, mock=MockEngine(folder, "--tokens", "echo", "--stats"), env=env) as server:
+    with Server(folder, "--hf-token", "very-secret", mock=MockEngine(folder, "--tokens", "echo", "--stats"), env=env) as server:
         server.wait_ready()
         server.client.headers["authorization"] = "Bearer very-secret"
         yield server

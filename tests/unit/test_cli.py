@@ -11,6 +11,7 @@ from fastfront.cli import model as cli_model
 from fastfront.cli.main import main
 from fastfront.cli.model import resolve_model
 from fastfront.config import AnswerOptions, Limits, LogOptions, ServeConfig, StructuredOptions, cache_folder
+from fastfront.engine_client.commands import engine_command, engine_environment
 from fastfront.errors import SetupError
 from tests.unit.support import config_from
 
@@ -79,6 +80,7 @@ FLAGS: list[tuple[list[str], str, Any]] = [
     (["--fingerprint-mode", "custom", "--fingerprint-value", "x"], "answers",
      AnswerOptions(fingerprint_mode="custom", fingerprint_value="x")),
     (["--dtype", "half"], "dtype", "float16"),
+    (["--tokenizer-mode", "HF"], "tokenizer_mode", "hf"),
     (["--hf-overrides", '{"a": {"b": 1}}'], "hf_overrides", {"a": {"b": 1}}),
     (["--hf-overrides.max_position_embeddings", "64k", "--hf_overrides.text_config.x=null"], "hf_overrides",
      {"max_position_embeddings": 64000, "text_config": {"x": None}}),
@@ -143,6 +145,11 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--max-model-len", "big"], "--max-model-len"),
     (["MODEL", "--max-model-len", "0"], "--max-model-len"),
     (["MODEL", "--engine", "other"], "--engine"),
+    (["MODEL", "--hf-token="], "--hf-token"),
+    (["MODEL", "--tokenizer-mode", "mistral"], "--tokenizer-mode: mistral: mistral_common is not used"),
+    (["MODEL", "--tokenizer-mode", "slow"], "--tokenizer-mode: slow: "),
+    (["MODEL", "--tokenizer-mode", "kimi_k3"], "--tokenizer-mode: kimi_k3: "),
+    (["MODEL", "--tokenizer-mode", "x"], "--tokenizer-mode: 'x' is neither auto nor hf"),
     (["MODEL", "--hf-overrides", "{"], "--hf-overrides"),
     (["MODEL", "--hf-overrides", "[1]"], "--hf-overrides"),
     (["MODEL", "--logprobs-mode", "logits"], "--logprobs-mode"),
@@ -256,7 +263,7 @@ def test_what_is_no_model(name: str) -> None:
         resolve_model(name)
 
 
-def test_the_hub_is_asked_for_small_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_asked_for_small_files_unless_an_engine_starts_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     huggingface_hub = pytest.importorskip("huggingface_hub")
     asked: dict[str, Any] = {}
 
@@ -268,6 +275,11 @@ def test_the_hub_is_asked_for_small_files_only(tmp_path: Path, monkeypatch: pyte
     assert resolve_model("owner/name", "v1") == tmp_path
     assert (asked["name"], asked["revision"]) == ("owner/name", "v1")
     assert not any("safetensors" in pattern for pattern in asked["allow_patterns"])
+    for more, wanted in (
+        ([], True), (["--engine", "vllm"], True), (["--engine", "mock"], False), (["-dpl", "0"], False), (["--dry-run"], False),
+    ):  # fmt: skip
+        assert config_from("owner/name", *more).model_path == tmp_path
+        assert ("*.safetensors" in asked["allow_patterns"]) == wanted
 
     def fail(*_: Any, **__: Any) -> str:
         raise OSError("no route to host\nmore")
@@ -294,11 +306,42 @@ def test_the_tokenizer_may_have_a_revision_of_its_own(
 ) -> None:
     huggingface_hub = pytest.importorskip("huggingface_hub")
 
-    def download(name: str, revision: str | None, allow_patterns: list[str]) -> str:
+    def download(name: str, revision: str | None, **_: Any) -> str:
         return str(tmp_path / f"{name.removeprefix('owner/')}-{revision}")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert config_from("owner/name", *flags).tokenizer == (None if tokenizer is None else tmp_path / tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("words", "token"),
+    [
+        ([], None),
+        (["--hf-token", "hf_secret"], "hf_secret"),
+        (["--hf-token"], True),
+        (["--hf-token=true"], True),
+        (["--hf-token", "--port", "1"], True),
+    ],
+)
+def test_the_token_goes_to_the_hub_and_in_the_environment_to_engines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], token: object
+) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    asked: list[object] = []
+
+    def download(_name: str, **options: Any) -> str:
+        asked.append(options["token"])
+        return str(tmp_path / str(options["revision"]))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    config = config_from("owner/name", "--tokenizer-revision", "v2", *words)
+    assert asked == [token, token]
+    assert engine_environment(config).get("HF_TOKEN") == ("hf_secret" if token == "hf_secret" else None)
+    for kind in ("native", "vllm"):
+        assert "hf_secret" not in str(engine_command(dataclasses.replace(config, engine=kind), "PY", 0, "tcp://a:1", 5))
+    assert main(["serve", "owner/name", "--dry-run", *words]) == 0
+    assert "hf_secret" not in capsys.readouterr().out + repr(config)
 
 
 def test_a_gguf_file_is_converted_by_the_engines_python(tmp_path: Path) -> None:

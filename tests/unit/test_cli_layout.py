@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,14 @@ def test_vllm_ranks_are_told_where_the_frontend_is() -> None:
     assert command[command.index("--data-parallel-rpc-port") + 1] == "41"
     assert command[command.index("--data-parallel-start-rank") + 1] == "1"
     assert command[-3:] == ["--tensor-parallel-size", "2", "--enforce-eager"]
+
+
+def test_vllm_reads_the_same_tokenizer() -> None:
+    for kind, words in (("vllm", ["--tokenizer-mode", "hf"]), ("native", [])):
+        command = engine_command(config("--engine", kind, "--tokenizer-mode", "hf"), "PY", 0, "tcp://[::1]:41", 100)
+        assert [word for word in command if word in ("--tokenizer-mode", "hf")] == words
+    command = engine_command(dataclasses.replace(config("--engine", "vllm"), tokenizer=Path("/t")), "PY", 0, "tcp://a:41", 100)
+    assert command[command.index("--tokenizer") + 1] == "/t"
 
 
 def test_both_engines_are_told_of_overrides() -> None:

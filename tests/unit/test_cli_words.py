@@ -62,7 +62,7 @@ def test_flags_without_effect_are_dropped_with_a_remark(words: list[str], kept: 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--no-enable-prompt-embeds"], ["--pipeline-parallel-size", "1"], ["-pp", "1"], ["--tokenizer-mode=auto"],
+        ["--no-enable-prompt-embeds"], ["--pipeline-parallel-size", "1"], ["-pp", "1"],
         ["--load-format", "auto", "--kv-cache-dtype", "auto"], ["--no-grpc"],
     ],
 )  # fmt: skip
@@ -78,7 +78,6 @@ def test_flags_that_ask_for_nothing_are_accepted(words: list[str]) -> None:
         (["--pipeline-parallel-size", "2"], "--pipeline-parallel-size", "--data-parallel-size"),
         (["-pp=2"], "--pipeline-parallel-size", "--data-parallel-size"),
         (["--kv-transfer-config.kv_role", "x"], "--kv-transfer-config", "to itself"),
-        (["--hf-token"], "--hf-token", "HF_TOKEN"),
         (["--mm-processor-cache-gb", "4"], "--mm-processor-cache-gb", "text"),
         (["-q", "awq"], "--quantization", "as they are"),
     ],
