@@ -16,6 +16,7 @@ class EngineConfig:
     dtype: str = "auto"
     device: str = "auto"
     index: int = 0
+    local_index: int | None = None  # among the engines of this machine; None: index
     max_model_len: int | None = None
     max_num_seqs: int = 256
     max_num_batched_tokens: int | None = None

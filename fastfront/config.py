@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 EngineKind = Literal["native", "mock", "vllm", "external"]
+# One frontend for all ranks; one on each node for the node's ranks; one for each rank.
+LoadBalancing = Literal["internal", "hybrid", "external"]
 ContentFormat = Literal["auto", "string", "openai"]
 KeyScope = Literal["all", "vllm"]
 
@@ -161,8 +163,8 @@ class ServeConfig:
     step_ms: float = 0.0                        # mock engine only
     engine_ready_timeout_s: float = 600.0
     data_parallel_size: int = 1
-    data_parallel_size_local: int = 1
-    data_parallel_start_rank: int = 0           # of the engines started here; headless only
+    local_ranks: range = range(1)               # of the engines started here
+    data_parallel_lb: LoadBalancing = "internal"
     data_parallel_address: str = "127.0.0.1"
     data_parallel_rpc_port: int = 29550         # 0: one that the system chooses
     prefix_affinity: bool = False               # prompts that begin alike go to the same engine
@@ -213,6 +215,11 @@ class ServeConfig:
     log: LogOptions = field(default_factory=lambda: LogOptions())
 
     @property
-    def say_local(self) -> int:
-        """How many engines say in the handshake that they are local: vLLM's, started without a frontend, do not."""
-        return 0 if self.engine == "vllm" else self.data_parallel_size_local
+    def ranks(self) -> range:
+        """The ranks that this frontend sends requests to."""
+        return range(self.data_parallel_size) if self.data_parallel_lb == "internal" else self.local_ranks
+
+    @property
+    def say_local(self) -> range:
+        """The engines that say in the handshake that they are local: vLLM's, started without a frontend, do not."""
+        return range(0) if self.engine == "vllm" else self.local_ranks

@@ -36,6 +36,7 @@ def parse(argv: list[str]) -> CoreOptions:
     ap.add_argument("--data-parallel-address", default="127.0.0.1", metavar="HOST", help="the frontend's host")
     ap.add_argument("--data-parallel-rpc-port", type=int, default=DEFAULT_RPC_PORT, metavar="PORT")
     ap.add_argument("--index", "--data-parallel-rank", "--data-parallel-start-rank", type=int, default=0, metavar="N")
+    ap.add_argument("--local-index", type=_whole, metavar="N", help="place among this machine's engines, for its GPUs (--index)")
     ap.add_argument("--max-model-len", type=_positive, metavar="N", help="longest sequence (default: the model's)")
     ap.add_argument("--max-num-seqs", type=_positive, default=256, metavar="N", help="running requests")
     ap.add_argument("--max-num-batched-tokens", type=_positive, metavar="N", help="tokens per step")
@@ -115,6 +116,13 @@ def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
     return value
 
 

@@ -68,15 +68,16 @@ def layout(config: EngineConfig) -> Layout:
 def device_name(config: EngineConfig, rank: int, cuda_devices: int) -> str:
     """Device of one rank where there are so many CUDA devices; ModelError if there are too few, or for no device's name.
 
-    auto: CUDA if there is any, engine K has those from K times tensor_parallel_size on. cuda:N: from N on.
+    auto: CUDA if there is any, the K-th engine of the machine has those from K times tensor_parallel_size on. cuda:N: from N on.
     """
     ranks, name = config.tensor_parallel_size, config.device
+    place = config.index if config.local_index is None else config.local_index
     if name == "auto":
         if cuda_devices == 0:
             return "cpu"
-        first = config.index * ranks
+        first = place * ranks
     elif name == "cuda":
-        first = config.index * ranks
+        first = place * ranks
     elif name.startswith("cuda:") and name[5:].isdecimal():
         first = int(name[5:])
     elif name == "cpu":

@@ -102,8 +102,14 @@ def _engines(parser: ArgumentParser) -> None:
     group.add_argument("--data-parallel-size", "-dp", type=whole(1, 65535), default=1, metavar="N", help="engines (1)")
     group.add_argument("--data-parallel-size-local", "-dpl", type=whole(0, 65535), metavar="N",
                        help="engines started here (all); 0: all are started elsewhere and connect")  # fmt: skip
-    group.add_argument("--data-parallel-start-rank", "-dpr", type=whole(0, 65534), default=0, metavar="N",
-                       help="with --headless: rank of the first engine started here (0)")  # fmt: skip
+    group.add_argument("--data-parallel-start-rank", "-dpr", type=whole(0, 65534), metavar="N",
+                       help="rank of the first engine started here (0); for --headless, --data-parallel-hybrid-lb")  # fmt: skip
+    group.add_argument("--data-parallel-hybrid-lb", "-dph", action=BooleanOptionalAction, default=False,
+                       help="a frontend on each node, for the --data-parallel-size-local engines that it starts")  # fmt: skip
+    group.add_argument("--data-parallel-rank", "-dpn", type=whole(0, 65534), metavar="N",
+                       help="a frontend for each rank, this one for rank N")  # fmt: skip
+    group.add_argument("--data-parallel-external-lb", "-dpe", action=BooleanOptionalAction, default=False,
+                       help="the same, said beside --data-parallel-rank")  # fmt: skip
     group.add_argument("--data-parallel-address", "-dpa", default="127.0.0.1", metavar="ADDRESS",
                        help="address that engines elsewhere connect to (127.0.0.1)")  # fmt: skip
     group.add_argument("--data-parallel-rpc-port", "-dpp", type=_PORT, metavar="N",

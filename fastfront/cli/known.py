@@ -72,10 +72,9 @@ def _known(flag: str) -> tuple[str, Known] | None:
 _SHORT = {
     "-pp": "--pipeline-parallel-size", "-q": "--quantization", "-O": "--compilation-config", "-cc": "--compilation-config",
     "-ep": "--enable-expert-parallel", "-dcp": "--decode-context-parallel-size", "-n": "--nnodes", "-r": "--node-rank",
-    "-dpn": "--data-parallel-rank", "-dpb": "--data-parallel-backend",
-    "-asc": "--api-server-count", "-pcp": "--prefill-context-parallel-size", "-dph": "--data-parallel-hybrid-lb",
-    "-dpe": "--data-parallel-external-lb", "-dpm": "--data-parallel-multi-port-external-lb", "-dc": "--diffusion-config",
-    "-ac": "--attention-config",
+    "-dpb": "--data-parallel-backend",
+    "-asc": "--api-server-count", "-pcp": "--prefill-context-parallel-size", "-dpm": "--data-parallel-multi-port-external-lb",
+    "-dc": "--diffusion-config", "-ac": "--attention-config",
 }  # fmt: skip
 
 
@@ -137,11 +136,8 @@ _REFUSED: Mapping[str, Known] = {
     "grpc": Known("only HTTP is served", switch=True),
     "grpc-port": Known("only HTTP is served"),
     "data-parallel-supervisor-port": Known("one process serves for all engines; ask its /health"),
-    "data-parallel-rank": Known("start engines elsewhere with --headless --data-parallel-start-rank N"),
-    "data-parallel-backend": Known("engines are processes", neutral=("mp",)),
-    "data-parallel-hybrid-lb": Known("one frontend balances all engines", switch=True),
-    "data-parallel-external-lb": Known("one frontend balances all engines", switch=True),
-    "data-parallel-multi-port-external-lb": Known("one frontend balances all engines", switch=True),
+    "data-parallel-backend": Known("ray places no engines; start those of each machine there", neutral=("mp",)),
+    "data-parallel-multi-port-external-lb": Known("start a frontend for each rank, with --data-parallel-rank", switch=True),
     "pipeline-parallel-size": Known(_ONE_DEVICE, neutral=("1",)),
     "decode-context-parallel-size": Known(_ONE_DEVICE, neutral=("1",)),
     "prefill-context-parallel-size": Known(_ONE_DEVICE, neutral=("1",)),

@@ -11,7 +11,7 @@ from pathlib import Path
 from fastfront.cli.environment import environment_number, environment_switch
 from fastfront.cli.flags import add_serve_flags
 from fastfront.cli.known import UnsupportedFlagError, sift
-from fastfront.cli.layout import conflict, local_engines, rpc_port
+from fastfront.cli.layout import conflict, placement, rpc_port
 from fastfront.cli.logging import log_options
 from fastfront.cli.model import Hub, resolve_model
 from fastfront.cli.speculative import SpeculationError, speculative_config
@@ -31,6 +31,7 @@ from fastfront.config import (
 from fastfront.engine_client.layout import describe
 from fastfront.errors import SetupError
 from fastfront.render.lookup import read_chat_template
+from fastfront.render.model_info import load_model_info
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -105,10 +106,12 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         parser.error(f"--model {args.model_flag}: MODEL is already given as {args.model}")
     if (args.ssl_keyfile is None) != (args.ssl_certfile is None):
         parser.error("--ssl-keyfile and --ssl-certfile go together")
-    local = local_engines(args)
+    balancing, first, local = placement(args)
     engine: EngineKind = "external" if local == 0 else args.engine
     hub = Hub(args.hf_token, weights=engine in ("native", "vllm") and not args.dry_run)
     path = resolve_model(model, args.revision, None if engine == "vllm" else args.engine_python, hub)
+    if engine == "vllm" and args.data_parallel_size > 1 and not args.headless and load_model_info(path).is_mixture:
+        parser.error("--data-parallel-size with --engine vllm: ranks of a mixture of experts need vLLM's own frontend")
     return ServeConfig(
         model=model,
         model_path=path,
@@ -144,10 +147,10 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         step_ms=args.step_ms,
         engine_ready_timeout_s=args.engine_ready_timeout or environment_number("VLLM_ENGINE_READY_TIMEOUT_S", 600),
         data_parallel_size=args.data_parallel_size,
-        data_parallel_size_local=local,
+        local_ranks=range(first, first + local),
         data_parallel_address=args.data_parallel_address,
         data_parallel_rpc_port=rpc_port(args),
-        data_parallel_start_rank=args.data_parallel_start_rank,
+        data_parallel_lb=balancing,
         prefix_affinity=args.prefix_affinity,
         engine_restarts=args.engine_restarts,
         dtype={"half": "float16", "float": "float32"}.get(args.dtype, args.dtype),

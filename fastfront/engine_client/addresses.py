@@ -8,6 +8,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from fastfront.config import ServeConfig
+
 MAX_IPC_PATH = 107  # sun_path of a unix socket, less the terminating zero
 
 
@@ -48,6 +50,17 @@ def local_addresses(lanes: int) -> Addresses:
         inputs=[ipc_address(f"in{k}") for k in range(lanes)],
         outputs=[ipc_address(f"out{k}") for k in range(lanes)],
     )
+
+
+def engine_addresses(config: ServeConfig) -> Addresses:
+    """Endpoints for a frontend's engines. If all are started here nobody else has to know them; vLLM's are told a port."""
+    if config.local_ranks != config.ranks:
+        return remote_addresses(config.lanes, config.data_parallel_address, config.data_parallel_rpc_port)
+    if config.engine != "vllm":
+        return local_addresses(config.lanes)
+    if config.data_parallel_lb == "internal":
+        return remote_addresses(config.lanes, config.data_parallel_address, config.data_parallel_rpc_port)
+    return remote_addresses(config.lanes, "127.0.0.1", 0)
 
 
 def remote_addresses(lanes: int, host: str, rpc_port: int) -> Addresses:

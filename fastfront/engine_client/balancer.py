@@ -21,15 +21,20 @@ class Balancer:
     nor keep one that has ended.
     """
 
-    def __init__(self, engines: int, affinity: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
-        """`affinity`: prompts that begin alike go to the same engine while it is not busier than others."""
+    def __init__(self, engines: int | range, affinity: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        """`engines`: how many, or their ranks where those are not the first ones.
+
+        `affinity`: prompts that begin alike go to the same engine while it is not busier than others.
+        """
+        self.ranks = range(engines) if isinstance(engines, int) else engines
         self._clock = clock
         self._lock = threading.Lock()
-        self._in_flight = [0] * engines
-        self._alive = [True] * engines
-        self._waiting = [0] * engines
-        self._kv_usage = [0.0] * engines
-        self._next = 0
+        # By rank. Those of other frontends are never alive.
+        self._in_flight = [0] * self.ranks.stop
+        self._alive = [rank in self.ranks for rank in range(self.ranks.stop)]
+        self._waiting = [0] * self.ranks.stop
+        self._kv_usage = [0.0] * self.ranks.stop
+        self._next = self.ranks.start
         self._losses = 0
         self._lost_at = -math.inf
         self.looks_at_prompts = affinity
@@ -42,10 +47,11 @@ class Balancer:
 
         A `rank` pins them all to that engine ([] if it is gone). `prompt` and its cache `salt` are looked at with affinity only.
         """
-        if len(self._alive) == 1:
+        if len(self.ranks) == 1:
+            only = self.ranks.start
             with self._lock:
-                self._in_flight[0] += count if self._alive[0] else 0
-                return [0] * count if self._alive[0] else []
+                self._in_flight[only] += count if self._alive[only] else 0
+                return [only] * count if self._alive[only] else []
         keys = beginnings(prompt, salt) if self.looks_at_prompts and prompt is not None else []
         with self._lock:
             if rank is not None:
@@ -62,7 +68,7 @@ class Balancer:
                 if known >= 0 and self._alive[known] and self._bearable(known, best):
                     best = known
                 else:
-                    self._next = (best + 1) % len(self._in_flight)
+                    self._next = best + 1 if best + 1 < self.ranks.stop else self.ranks.start
                 self._in_flight[best] += 1
                 chosen.append(best)
             self._prefixes.put(keys, chosen[0])
@@ -78,9 +84,8 @@ class Balancer:
         return in_flight + waiting * (WAITING_WEIGHT - 1.0 + pressure)
 
     def _least(self) -> int:
-        best, least, n = -1, 0.0, len(self._in_flight)
-        for k in range(n):
-            engine = (self._next + k) % n
+        best, least = -1, 0.0
+        for engine in (*range(self._next, self.ranks.stop), *range(self.ranks.start, self._next)):
             if self._alive[engine]:
                 load = self.load(engine)
                 if best < 0 or load < least:
@@ -92,7 +97,7 @@ class Balancer:
 
     def report(self, engine: int, waiting: float, kv_usage: float) -> None:
         """What an engine says: requests that wait in it, and how much of its KV cache is in use (0 to 1)."""
-        if 0 <= engine < len(self._in_flight):
+        if engine in self.ranks:
             with self._lock:
                 self._waiting[engine] = max(0, int(waiting))
                 self._kv_usage[engine] = min(1.0, max(0.0, kv_usage))  # 0 for NaN, with which no load could be compared
@@ -136,12 +141,13 @@ class Balancer:
     @property
     def size(self) -> int:
         """How many engines there are, lost ones included."""
-        return len(self._alive)
+        return len(self.ranks)
 
     @property
     def in_flight(self) -> list[int]:
+        """The requests of every engine, in the order of `ranks`."""
         with self._lock:
-            return list(self._in_flight)
+            return self._in_flight[self.ranks.start :]
 
     def alive(self) -> list[int]:
         """The engines that are not lost."""

@@ -76,6 +76,8 @@ def headless_command(config: ServeConfig, python: str, index: int) -> list[str]:
 def native_command(config: ServeConfig, python: str, index: int, where: list[str]) -> list[str]:
     """This project's engine; `where` are the flags that say whom it joins."""
     command = [python, "-m", "engine", str(config.model_path), *where, "--data-parallel-rank", str(index)]
+    if config.local_ranks.start:
+        command += ["--local-index", str(config.local_ranks.index(index))]
     return [*command, *_options(config, {"--kv-cache-memory": config.kv_cache_memory}), *config.engine_args]
 
 

@@ -131,9 +131,9 @@ def parse_ready(index: int, payload: bytes) -> EngineInfo:
     )
 
 
-def read_greeting(frames: list[bytes], engines: int) -> Greeting | None:
+def read_greeting(frames: list[bytes], ranks: range) -> Greeting | None:
     """A message of the handshake socket, as it came; None if no engine wrote it: random bytes can make up a whole message of the
-    transport's first version. Raises EngineError if it is none of one of `engines` engines."""
+    transport's first version. Raises EngineError if it is none of an engine of those ranks."""
     if len(frames) != 2 or len(frames[0]) != 2:
         return None
     index = int.from_bytes(frames[0], "little")
@@ -143,9 +143,16 @@ def read_greeting(frames: list[bytes], engines: int) -> Greeting | None:
         return None
     if not isinstance(message, dict) or message.get("status") not in ("HELLO", "READY"):
         raise EngineError(f"engine {index}: unknown handshake message {message!r:.200}")
-    if index >= engines:
-        raise EngineError(f"engine {index} joined, but --data-parallel-size is {engines}")
+    if index not in ranks:
+        raise stranger(index, ranks)
     return Greeting(index, message["status"], bool(message.get("local")))
+
+
+def stranger(index: int, ranks: range) -> EngineError:
+    """What to say of an engine that this frontend does not serve."""
+    flags = "--data-parallel-rank, --data-parallel-start-rank" if ranks.start else "--data-parallel-size"
+    served = f"rank {ranks.start}" if len(ranks) == 1 else f"ranks {ranks.start} to {ranks.stop - 1}"
+    return EngineError(f"engine {index} has joined, but this frontend serves {served} ({flags})")
 
 
 def init_message(lanes: list[LaneSockets]) -> bytes:
@@ -163,11 +170,12 @@ def init_message(lanes: list[LaneSockets]) -> bytes:
 class Handshake:
     """The start of every engine of one deployment. Owned by the thread that runs it; no socket outlives it but the lanes'."""
 
-    def __init__(self, socket: zmq.Socket[bytes], lanes: list[LaneSockets], engines: int, local_engines: int) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], lanes: list[LaneSockets], ranks: range, local: range) -> None:
+        """Those of `ranks` that are in `local` say so."""
         self._socket = socket
         self._lanes = lanes
-        self._engines = engines
-        self._local = local_engines
+        self._ranks = ranks
+        self._local = local
         self._greeted: set[int] = set()
         self._ready: set[int] = set()
         self._payloads: dict[tuple[int, int], EngineInfo] = {}
@@ -182,11 +190,11 @@ class Handshake:
         poller.register(self._socket, zmq.POLLIN)
         for lane in self._lanes:
             poller.register(lane.sockets.fileno(), zmq.POLLIN)
-        while len(self._ready) < self._engines or len(self._payloads) < self._engines * len(self._lanes):
+        while len(self._ready) < len(self._ranks) or len(self._payloads) < len(self._ranks) * len(self._lanes):
             check()
             if time.monotonic() > deadline:
                 raise EngineError(
-                    f"{len(self._ready)} of {self._engines} engines were ready after {timeout_s:g} s"
+                    f"{len(self._ready)} of {len(self._ranks)} engines were ready after {timeout_s:g} s"
                     " (--engine-ready-timeout, VLLM_ENGINE_READY_TIMEOUT_S); look at the engines' own output for the cause"
                 )
             for ready, _ in poller.poll(POLL_MS):
@@ -196,11 +204,11 @@ class Handshake:
                 lane.sockets.wait(0)
                 for frames in lane.sockets.take_inputs():
                     self._take_payload(index, frames, report)
-        return [self._payloads[index, 0] for index in range(self._engines)]
+        return [self._payloads[index, 0] for index in self._ranks]
 
     def _greet(self, report: Callable[[str], None]) -> None:
         frames = self._socket.recv_multipart()
-        found = read_greeting(frames, self._engines)
+        found = read_greeting(frames, self._ranks)
         if found is None:
             report("something that is not an engine connected to the handshake address")
             return
@@ -209,9 +217,9 @@ class Handshake:
             self._ready.add(index)
             report(f"engine {index} is ready")
             return
-        if found.local != (index < self._local):
+        if found.local != (index in self._local):
             said = "local" if found.local else "remote"
-            raise EngineError(f"engine {index} says it is {said}, but --data-parallel-size-local is {self._local}")
+            raise EngineError(f"engine {index} says it is {said}, but {len(self._local)} are local (--data-parallel-size-local)")
         if index in self._greeted:
             raise EngineError(f"engine {index} joined twice: two processes use the same rank")
         try:
@@ -227,6 +235,6 @@ class Handshake:
             report("something that is not an engine connected to an input address")
             return
         index = int.from_bytes(frames[0], "little")
-        if index >= self._engines:
-            raise EngineError(f"engine {index} sent a ready payload, but --data-parallel-size is {self._engines}")
+        if index not in self._ranks:
+            raise stranger(index, self._ranks)
         self._payloads[index, lane] = parse_ready(index, frames[1])

@@ -154,7 +154,7 @@ class Lane:
 
     def _take(self, what: int, engine: int, rest: bytes | None) -> None:
         """A message of an engine that asks for more than its streams' tokens."""
-        sender = engine if 0 <= engine < self._balancer.size else -1  # it is the message that says so
+        sender = engine if engine in self._balancer.ranks else -1  # it is the message that says so
         if what == DEAD:
             self._await_death(sender)
         elif what == MALFORMED:

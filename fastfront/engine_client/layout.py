@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fastfront.config import EngineKind, ServeConfig
@@ -54,7 +54,7 @@ def engines(config: ServeConfig) -> tuple[Planned, ...]:
             else (),
             kind.note,
         )
-        for engine in range(config.data_parallel_size_local)
+        for engine in config.local_ranks
     )
 
 
@@ -68,10 +68,8 @@ def _value(words: tuple[str, ...], flag: str) -> str:
 
 def headless_tree(config: ServeConfig) -> Planned:
     """All processes of engines without a frontend."""
-    first = config.data_parallel_start_rank
-    kept = replace(config, data_parallel_size_local=first + config.data_parallel_size_local)
     children = tuple(
-        Planned(f"fastfront::keeper-{first + k}", (engine,)) for k, engine in enumerate(engines(kept)[first:])
+        Planned(f"fastfront::keeper-{rank}", (engine,)) for rank, engine in zip(config.local_ranks, engines(config), strict=True)
     )
     return Planned(headless_title(config), children)
 
@@ -104,12 +102,18 @@ def describe(config: ServeConfig, headless: bool = False) -> str:
     first = f"1 for all, {counted(cores, 'keeper')}" if headless else "1 frontend"
     lines.append(f"{counted(total, 'process', 'es')}: {first}, {counted(cores, 'engine')}, {counted(workers, 'worker')}")
     at = f"{tcp_host(config.data_parallel_address)}:{config.data_parallel_rpc_port}"
-    elsewhere = config.data_parallel_size - cores
+    elsewhere = len(config.ranks) - cores
     if headless:
         lines.append(f"they join a frontend at {at}")
+    elif config.data_parallel_lb != "internal":
+        lines.append(f"{_named(config.ranks)} served here, the others of {config.data_parallel_size} by frontends of their own")
     elif elsewhere:
         lines.append(f"{counted(elsewhere, 'engine')} from elsewhere: they join at {at}")
     return "\n".join(lines)
+
+
+def _named(ranks: range) -> str:
+    return f"rank {ranks.start} is" if len(ranks) == 1 else f"ranks {ranks.start} to {ranks.stop - 1} are"
 
 
 def counted(number: int, what: str, plural: str = "s") -> str:

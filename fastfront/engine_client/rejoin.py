@@ -50,20 +50,20 @@ class Rejoin:
     def __init__(
         self,
         sockets: list[LaneSockets],
-        engines: int,
-        supervised: int,
-        local: int,
+        ranks: range,
+        supervised: range,
+        local: range,
         restarts: int,
         ready_timeout_s: float,
         on_back: Callable[[int], None],
         on_given_up: Callable[[int], None],
     ) -> None:
-        """The first `supervised` engines are processes of ours, the first `local` say that they are local.
+        """Of the engines in `ranks` those in `supervised` are processes of ours, those in `local` say that they are local.
 
         `on_back(index)` is called when an engine takes requests again, `on_given_up(index)` when one of ours will not.
         """
         self._sockets = sockets
-        self._engines = engines
+        self._ranks = ranks
         self._supervised = supervised
         self._local = local
         self._restarts = restarts
@@ -72,10 +72,10 @@ class Rejoin:
         self._on_given_up = on_given_up
         self._processes: Processes | None = None
         self._handshake: zmq.Socket[bytes] | None = None
-        self._left = [restarts] * supervised
-        self._in_a_row = [0] * supervised
-        self._up_since = [time.monotonic()] * engines
-        self._coming = [False] * supervised  # is being started again
+        self._left = dict.fromkeys(supervised, restarts)
+        self._in_a_row = dict.fromkeys(supervised, 0)
+        self._up_since = dict.fromkeys(ranks, time.monotonic())
+        self._coming = dict.fromkeys(supervised, False)  # is being started again
         self._lost: dict[int, _Lost] = {}
         self._early: set[int] = set()  # said HELLO before the loss of the one before was noticed
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -88,7 +88,7 @@ class Rejoin:
 
     def expected(self) -> bool:
         """With all engines lost: whether one of ours is being started again, or will be."""
-        return any(self._left) or any(self._coming)
+        return any(self._left.values()) or any(self._coming.values())
 
     def lost(self, index: int) -> None:
         """The engine takes no requests any more; if it runs here it is ended."""
@@ -133,7 +133,7 @@ class Rejoin:
         if index in self._lost:
             return
         self._lost[index] = _Lost()
-        if index < self._supervised:
+        if index in self._supervised:
             now = time.monotonic()
             self._lost[index].kill_at = now + GRACE_S
             if now - self._up_since[index] > FORGIVEN_S:
@@ -183,10 +183,10 @@ class Rejoin:
 
     def _greet(self, socket: zmq.Socket[bytes]) -> None:
         try:
-            found = read_greeting(socket.recv_multipart(), self._engines)
+            found = read_greeting(socket.recv_multipart(), self._ranks)
             if found is None:
                 raise EngineError("something that is not an engine connected to the handshake address")
-            if found.local != (found.index < self._local):
+            if found.local != (found.index in self._local):
                 where = "local" if found.local else "remote"
                 raise EngineError(f"engine {found.index} says that it is {where}, which that rank is not")
         except EngineError as error:
@@ -234,7 +234,7 @@ class Rejoin:
         if not lost.ready or len(lost.lanes) < len(self._sockets):
             return
         del self._lost[index]
-        if index < self._supervised:
+        if index in self._supervised:
             self._coming[index] = False
         self._up_since[index] = time.monotonic()
         log.warning("engine %d is ready again", index)

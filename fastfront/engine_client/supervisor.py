@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,19 +29,20 @@ class Supervisor:
     `on_exit(index, status)` is called on the watcher's thread when one ends unasked. `restart` and `kill` belong to one thread.
     """
 
-    def __init__(self, commands: list[list[str]], env: dict[str, str], on_exit: Callable[[int, int], None]) -> None:
+    def __init__(self, commands: Mapping[int, list[str]], env: dict[str, str], on_exit: Callable[[int, int], None]) -> None:
+        """`commands` by rank."""
         self._commands = commands
         self._env = env
         self._on_exit = on_exit
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._watcher: threading.Thread | None = None
         self._stopping = threading.Event()
         self._lock = threading.Lock()  # nothing is started once it stops
         self._started = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def start(self) -> None:
-        for index in range(len(self._commands)):
-            self._processes.append(self._start(index))
+        for index in self._commands:
+            self._processes[index] = self._start(index)
 
     def _start(self, index: int) -> subprocess.Popen[bytes]:
         command = self._commands[index]
@@ -62,11 +63,11 @@ class Supervisor:
 
     @property
     def pids(self) -> list[int]:
-        return [process.pid for process in self._processes]
+        return [process.pid for process in self._processes.values()]
 
     def check(self) -> None:
         """Raises EngineError when a process has ended already."""
-        for index, process in enumerate(self._processes):
+        for index, process in self._processes.items():
             status = ended(process)
             if status is not None:
                 raise EngineError(
@@ -83,7 +84,7 @@ class Supervisor:
         setproctitle.setthreadtitle("engine-watcher")
         over: set[subprocess.Popen[bytes]] = set()
         while not self._stopping.is_set():
-            waiting = [(index, process) for index, process in enumerate(self._processes) if process not in over]
+            waiting = [(index, process) for index, process in self._processes.items() if process not in over]
             fds = []
             try:
                 for _, process in waiting:
@@ -108,15 +109,15 @@ class Supervisor:
         """Ends every process: SIGTERM, and SIGKILL after `timeout_s` or when `hurry` says so. Returns when all are gone."""
         with self._lock:
             self._stopping.set()
-        for process in self._processes:
+        for process in self._processes.values():
             if ended(process) is None:
                 process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + timeout_s
-        while any(ended(process) is None for process in self._processes):
+        while any(ended(process) is None for process in self._processes.values()):
             if time.monotonic() > deadline or hurry():
                 break
             time.sleep(STOP_POLL_S)
-        for process in self._processes:
+        for process in self._processes.values():
             if ended(process) is None:
                 kill_group(process.pid)
                 process.wait()

@@ -120,8 +120,9 @@ class EngineCollector:
         yield self._cache_facts()
         yield from self._adapters()
 
-    def _where(self, engine: int) -> list[str]:
-        return [self._model, str(engine)]
+    def _where(self, place: int) -> list[str]:
+        """Labels of the engine at that place of the list, whatever its rank."""
+        return [self._model, str(self._engines[place].index)]
 
     def _counter(self, name: str, text: str, key: Count, read: list[list[EngineCounts]]) -> Metric:
         family = CounterMetricFamily(name, text, labels=LABELS)
@@ -196,10 +197,12 @@ class EngineCollector:
             "vllm:lora_requests_info", "When adapters were last in use.",
             labels=["max_lora", *ADAPTERS],
         )  # fmt: skip
-        for engine, stats in self._stats().items():
-            names = [",".join(sorted(map(str, stats.get(key) or ()))) for key in ADAPTERS]
-            if any(names) and engine < len(self._engines):
-                family.add_metric([str(self._engines[engine].limits.get("max_loras", 0)), *names], time.time())
+        stats = self._stats()
+        for engine in self._engines:
+            told = stats.get(engine.index, {})
+            names = [",".join(sorted(map(str, told.get(key) or ()))) for key in ADAPTERS]
+            if any(names):
+                family.add_metric([str(engine.limits.get("max_loras", 0)), *names], time.time())
         if family.samples:
             yield family
 

@@ -75,7 +75,7 @@ class LaneCollector:
     def _engines(self) -> Iterator[Metric]:
         in_flight = GaugeMetricFamily("fastfront:engine_in_flight", "Requests that an engine has.", labels=["engine"])
         up = GaugeMetricFamily("fastfront:engine_up", "1 while the engine takes requests.", labels=["engine"])
-        for engine, count in enumerate(self._balancer.in_flight):
+        for engine, count in zip(self._balancer.ranks, self._balancer.in_flight, strict=True):
             in_flight.add_metric([str(engine)], count)
             up.add_metric([str(engine)], self._balancer.is_alive(engine))
         yield from (in_flight, up)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import setproctitle
@@ -26,9 +26,9 @@ class Counts(NamedTuple):
     kv_usage: float
 
 
-def counts(pumps: Sequence[Pump], in_flight: Sequence[int]) -> Counts:
+def counts(pumps: Sequence[Pump], in_flight: Mapping[int, int]) -> Counts:
     """The present state; `in_flight` has the requests of every engine."""
-    loads = [engine_load(count, [pump.counters.read(engine) for pump in pumps]) for engine, count in enumerate(in_flight)]
+    loads = [engine_load(count, [pump.counters.read(engine) for pump in pumps]) for engine, count in in_flight.items()]
     return Counts(
         sum(pump.prompt_tokens for pump in pumps),
         sum(pump.tokens for pump in pumps),

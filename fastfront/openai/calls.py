@@ -50,7 +50,10 @@ def priority_of(body: Body, header: Header) -> int:
 
 
 def rank_of(header: Header, serving: Serving) -> int | None:
-    """The engine the request asks for, None if it does not say; what is no number is ignored. Raises ApiError."""
+    """The rank the request asks for, None if it does not say; what is no number is ignored. Raises ApiError.
+
+    Clients count from the first rank that this frontend serves, as vLLM's do.
+    """
     value = header("x-data-parallel-rank")
     if value is None:
         return None
@@ -58,9 +61,9 @@ def rank_of(header: Header, serving: Serving) -> int | None:
         rank = int(value)
     except ValueError:
         return None
-    if not 0 <= rank < serving.data_parallel_size:
-        raise ApiError(f"data_parallel_rank {rank} is out of range [0, {serving.data_parallel_size}).")
-    return rank
+    if not 0 <= rank < len(serving.ranks):
+        raise ApiError(f"data_parallel_rank {rank} is out of range [0, {len(serving.ranks)}).")
+    return serving.ranks[rank]
 
 
 def stop_strings(body: Body, serving: Serving) -> list[str]:

@@ -61,7 +61,7 @@ class Serving:
     trust_request_chat_template: bool
     force_usage: bool
     max_logprobs: int                           # -1: no bound
-    data_parallel_size: int
+    ranks: range                                # of the engines that requests go to
     limits: Limits
     structured: StructuredOptions
     any_model_name: bool                        # names that are not served mean the first one
@@ -166,7 +166,7 @@ def build_serving(config: ServeConfig) -> Serving:
         trust_request_chat_template=config.trust_request_chat_template,
         force_usage=config.enable_force_include_usage,
         max_logprobs=config.max_logprobs,
-        data_parallel_size=config.data_parallel_size,
+        ranks=config.ranks,
         limits=config.limits,
         structured=config.structured,
         any_model_name=config.any_model_name,

@@ -16,6 +16,7 @@ _LENGTH_KEYS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
     "max_sequence_length", "max_seq_length", "seq_len", "max_target_positions",
 )  # fmt: skip
+_EXPERT_KEYS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
 # Rope kinds whose factor does not lengthen max_position_embeddings: the configuration already counts it.
 _COUNTED_ROPE = frozenset({
     "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "mrope", "default", "proportional",
@@ -35,6 +36,7 @@ class ModelInfo:
     vocab_size: int = 0
     eos_token_ids: tuple[int, ...] = ()           # of generation_config.json, else of config.json
     generation_defaults: Mapping[str, Any] = field(default_factory=dict)
+    is_mixture: bool = False                      # of experts
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -93,7 +95,14 @@ def load_model_info(folder: Path, overrides: Mapping[str, Any] = MappingProxyTyp
         vocab_size=vocab_size,
         eos_token_ids=_ids(generation.get("eos_token_id", text.get("eos_token_id"))),
         generation_defaults=generation,
+        is_mixture=_is_mixture(text),
     )
+
+
+def _is_mixture(config: Mapping[str, Any]) -> bool:
+    blocks = config.get("block_configs")
+    several = [block.get("n_routed_experts") for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+    return any(config.get(key) for key in _EXPERT_KEYS) or any(several)
 
 
 def _ids(value: object) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ class Headless:
         self._bell = Bell()
         self._signals = 0
         self._ended: list[tuple[int, int]] = []
-        self._left = [config.engine_restarts] * config.data_parallel_size_local
+        self._left = dict.fromkeys(config.local_ranks, config.engine_restarts)
 
     def run(self) -> int:
         """Keeps the engines until a signal comes (0), or the last one has ended (1)."""
@@ -39,8 +39,7 @@ class Headless:
         self._bell.rung_by_signals()
         setproctitle.setproctitle(headless_title(config))
         python = find_engine_python(config)
-        ranks = [config.data_parallel_start_rank + k for k in range(config.data_parallel_size_local)]
-        commands = [headless_command(config, python, rank) for rank in ranks]
+        commands = {rank: headless_command(config, python, rank) for rank in config.local_ranks}
         supervisor = Supervisor(commands, engine_environment(config), self._on_exit)
         try:
             supervisor.start()
@@ -50,12 +49,12 @@ class Headless:
             supervisor.stop(hurry=lambda: self._signals > 1)
 
     def _keep(self, supervisor: Supervisor) -> int:
-        running = self._config.data_parallel_size_local
+        running = len(self._config.local_ranks)
         while not self._signals:
             self._bell.wait()
             while self._ended and not self._signals:
                 index, status = self._ended.pop(0)
-                log.error("engine %d ended with %s", self._config.data_parallel_start_rank + index, describe(status))
+                log.error("engine %d ended with %s", index, describe(status))
                 if self._left[index]:
                     self._left[index] -= 1
                     time.sleep(RESTART_AFTER_S)

@@ -36,7 +36,7 @@ class Losses:
 
     def dead(self, index: int, reason: str) -> None:
         """Engine `index` (-1: all) is lost. The first reason is logged."""
-        dead = range(self._balancer.size) if index < 0 else [index]
+        dead = self._balancer.ranks if index < 0 else [index]
         newly = [engine for engine in dead if self._balancer.dead(engine)]
         for engine in newly:
             self._stats.forget(engine)

@@ -20,7 +20,7 @@ from fastfront._speedups.memory import trim
 from fastfront._speedups.pump import Pump
 from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.config import ServeConfig
-from fastfront.engine_client.addresses import local_addresses, remote_addresses
+from fastfront.engine_client.addresses import engine_addresses
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.commands import engine_command, engine_environment, find_engine_python
 from fastfront.engine_client.handshake import EngineInfo, Handshake, LaneSockets, bind, bind_lanes
@@ -87,10 +87,10 @@ class Server:
         self._bell = Bell()
         self._health = Health(self._bell.ring)
         self._stats = EngineStats()
-        self._balancer = Balancer(config.data_parallel_size, config.prefix_affinity)
+        self._balancer = Balancer(config.ranks, config.prefix_affinity)
         self._gc_watch = GcWatch()
         self._queues: dict[str, Callable[[], int]] = {}
-        self._sleep = SleepState(config.served_model_name[0], config.data_parallel_size)
+        self._sleep = SleepState(config.served_model_name[0], config.ranks)
         self._utilities = Utilities(self._balancer)
         self._lanes: list[Lane] = []
         self._losses = Losses(self._balancer, self._health, self._stats, self._lanes)
@@ -114,7 +114,7 @@ class Server:
 
     def _serve(self) -> int:
         config = self._config
-        raise_open_files(config.lanes, config.data_parallel_size)
+        raise_open_files(config.lanes, len(config.ranks))
         sock = open_socket(config)
         try:
             server = self._start(sock)
@@ -130,23 +130,19 @@ class Server:
         where = describe_socket(sock)
         setproctitle.setproctitle(f"fastfront serve {config.served_model_name[0]} {where}")
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        local = config.data_parallel_size_local > 0
-        addresses = (
-            local_addresses(config.lanes)
-            if config.engine != "vllm" and config.data_parallel_size_local == config.data_parallel_size
-            else remote_addresses(config.lanes, config.data_parallel_address, config.data_parallel_rpc_port)
-        )
+        local = len(config.local_ranks) > 0
+        addresses = engine_addresses(config)
         handshake_socket, handshake_address = bind(context, addresses.handshake)
-        sockets = bind_lanes(addresses, config.data_parallel_size)
+        sockets = bind_lanes(addresses, config.ranks.stop)
         serving = build_serving(config)
         if local:
             python = find_engine_python(config)
             vocabulary_size = serving.vocab_size
             reasoning = engine_flags(config, serving.parsers.reasoning, REASONING_PARSERS)
-            commands = [
-                [*engine_command(config, python, index, handshake_address, vocabulary_size), *reasoning]
-                for index in range(config.data_parallel_size_local)
-            ]
+            commands = {
+                index: [*engine_command(config, python, index, handshake_address, vocabulary_size), *reasoning]
+                for index in config.local_ranks
+            }
             self._supervisor = Supervisor(commands, engine_environment(config), self._losses.exited)
             self._supervisor.start()
         else:
@@ -154,8 +150,7 @@ class Server:
         vocabulary = serving.tokenizer.vocabulary()
         engines = self._join(handshake_socket, sockets)
         rejoin = self._losses.rejoin = Rejoin(
-            sockets, config.data_parallel_size,
-            supervised=config.data_parallel_size_local, local=config.say_local, restarts=config.engine_restarts,
+            sockets, config.ranks, supervised=config.local_ranks, local=config.say_local, restarts=config.engine_restarts,
             ready_timeout_s=config.engine_ready_timeout_s, on_back=self._losses.back, on_given_up=self._losses.given_up,
         )  # fmt: skip
         serving = serving.with_engine_limits(min(engine.max_model_len for engine in engines))
@@ -174,7 +169,7 @@ class Server:
 
     def _join(self, handshake_socket: zmq.Socket[bytes], sockets: list[LaneSockets]) -> list[EngineInfo]:
         config = self._config
-        handshake = Handshake(handshake_socket, sockets, config.data_parallel_size, config.say_local)
+        handshake = Handshake(handshake_socket, sockets, config.ranks, config.say_local)
         return handshake.run(config.engine_ready_timeout_s, self._check_start, lambda text: log.info("%s", text))
 
     def _check_start(self) -> None:
@@ -196,7 +191,7 @@ class Server:
         for index, pair in enumerate(sockets):
             pump = Pump(
                 vocabulary, failure_answer, failure_event, SSE_HEADERS, JSON_HEADERS,
-                self._config.data_parallel_size, self._config.data_parallel_size_local, self._config.histogram_buckets,
+                self._config.ranks.stop, self._config.local_ranks.stop, self._config.histogram_buckets,
             )  # fmt: skip
             ping_s = self._config.sse_keep_alive_interval_s
             lane = Lane(
@@ -295,7 +290,7 @@ class Server:
         return Load(float(now.waiting), now.kv_usage)
 
     def _counts(self) -> Counts:
-        return counts([lane.pump for lane in self._lanes], self._balancer.in_flight)
+        return counts([lane.pump for lane in self._lanes], dict(zip(self._balancer.ranks, self._balancer.in_flight, strict=True)))
 
     # ---- while serving (other threads) -----------------------------------------------------------------------------------
 

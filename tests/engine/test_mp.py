@@ -367,6 +367,12 @@ def test_devices_of_ranks(device: str, engine: int, ranks: int, rank: int, count
             device_name(config, rank, count)
 
 
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_devices_are_counted_on_each_machine(device: str) -> None:
+    config = parse(["m", "--index", "9", "--local-index", "1", "--tensor-parallel-size", "2", "--device", device, "--handshake", "ipc://x"])
+    assert [device_name(config.engine, rank, 4) for rank in range(2)] == ["cuda:2", "cuda:3"]
+
+
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:-1", "cpu:0", ""])
 def test_what_is_no_device_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match=f"--device {name}: there are auto, cpu, cuda and cuda:N"):

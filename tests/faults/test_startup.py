@@ -166,7 +166,7 @@ def engines(port: int, folder: Path, *ranks: int, flags: tuple[str, ...] = ()) -
 
 def test_an_engine_of_a_rank_that_is_not_expected(start: StartServer, tmp_path: Path) -> None:
     with alone(start) as (server, port), engines(port, tmp_path, 5):
-        fails(server, "engine 5", "--data-parallel-size is 1")
+        fails(server, "engine 5", "serves rank 0 (--data-parallel-size)")
 
 
 def test_two_engines_of_one_rank(start: StartServer, tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support import fault_matrix
+from tests.support.metrics import metric
 from tests.support.paths import FASTFRONT, environment
 from tests.support.processes import session_members, title
 from tests.support.server import COMPLETIONS, Server
@@ -52,6 +54,26 @@ def test_what_is_planned_starts_and_answers_are_the_same(tmp_path: Path, model: 
         texts = {server.post(COMPLETIONS, ASK).json()["choices"][0]["text"] for _ in range(2 * engines)}
         assert len(texts) == 1
         assert server.stop() == 0
+
+
+def test_a_frontend_for_each_rank(tmp_path: Path, model: Path) -> None:
+    """What is planned starts, answers are the same, metrics have the rank."""
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for rank in (0, 1):
+            folder = tmp_path / str(rank)
+            folder.mkdir()
+            flags = ("--data-parallel-size", "2", "--data-parallel-rank", str(rank), *COMMON)
+            plan = planned(model, *flags)
+            assert plan[1:] == [f"fastfront::engine-core-{rank}"]
+            servers.append((stack.enter_context(Server(folder, *flags, "--", "--threads", "1", model=model)), plan))
+        texts = set()
+        for rank, (server, plan) in enumerate(servers):
+            server.wait_ready(300)
+            assert same(plan, started(server))
+            texts.add(server.post(COMPLETIONS, ASK).json()["choices"][0]["text"])
+            assert metric(server, "vllm:generation_tokens_total", engine=str(rank)) == 8
+        assert len(texts) == 1
 
 
 def test_processes_are_killed(tmp_path: Path, model: Path) -> None:

@@ -176,3 +176,30 @@ def test_the_table_is_bounded_and_the_oldest_go() -> None:
     assert len(table) == 10
     assert table.find(beginnings(prompt(9, 64), None)) == -1
     assert table.find(beginnings(prompt(10, 64), None)) == 10
+
+
+def test_ranks_that_are_not_the_first_ones() -> None:
+    balancer = Balancer(range(2, 5))
+    assert (balancer.size, balancer.alive(), balancer.in_flight) == (3, [2, 3, 4], [0, 0, 0])
+    assert balancer.pick(4) == [2, 3, 4, 2]
+    assert balancer.in_flight == [2, 1, 1]
+    assert balancer.pick(1, rank=4) == [4]
+    assert balancer.pick(1) == [3]
+    balancer.report(1, 5, 0.5)  # another frontend's
+    balancer.report(3, 2, 0.0)
+    balancer.finished([2, 2])
+    assert balancer.pick(2) == [2, 2]
+    assert balancer.dead(2)
+    assert balancer.pick(1) == [4]
+    assert balancer.dead(3)
+    assert balancer.dead(4)
+    assert not balancer.any_alive
+    assert balancer.pick(1) == []
+
+
+def test_a_single_rank_that_is_not_the_first() -> None:
+    balancer = Balancer(range(3, 4))
+    assert balancer.pick(2) == [3, 3]
+    assert balancer.in_flight == [2]
+    assert balancer.dead(3)
+    assert balancer.pick(1) == []

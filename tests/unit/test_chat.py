@@ -197,7 +197,7 @@ def test_a_priority_header_comes_before_the_body(serving: Serving, header: str, 
 
 
 def test_an_engine_can_be_chosen(serving: Serving) -> None:
-    two = dataclasses.replace(serving, data_parallel_size=2)
+    two = dataclasses.replace(serving, ranks=range(2))
     assert chat(two, {}, x_data_parallel_rank="1").data_parallel_rank == 1
     assert chat(two, {}, x_data_parallel_rank="x").data_parallel_rank is None
     assert chat(two, {}).data_parallel_rank is None

@@ -32,7 +32,7 @@ def test_defaults(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert got.served_model_name == (str(tiny_folder),)
     assert (got.host, got.port, got.engine, got.step_ms) == ("0.0.0.0", 8000, "native", 0.0)
     assert (got.api_keys, got.allowed_origins, got.max_model_len) == ((), (), None)
-    assert (got.data_parallel_size, got.data_parallel_size_local, got.engine_ready_timeout_s) == (1, 1, 600)
+    assert (got.data_parallel_size, got.local_ranks, got.engine_ready_timeout_s) == (1, range(1), 600)
     assert got.keep_alive_s >= 120
     assert min(got.workers, got.lanes, got.request_threads) >= 1
 
@@ -54,8 +54,8 @@ FLAGS: list[tuple[list[str], str, Any]] = [
     (["--allowed-origins", '["*"]'], "allowed_origins", ("*",)),
     (["--allowed-origins", "https://a,https://b"], "allowed_origins", ("https://a", "https://b")),
     (["--engine", "mock", "--step-ms", "2.5"], "step_ms", 2.5),
-    (["--data-parallel-size", "2"], "data_parallel_size_local", 2),
-    (["-dp", "4", "-dpl", "2"], "data_parallel_size_local", 2),
+    (["--data-parallel-size", "2"], "local_ranks", range(2)),
+    (["-dp", "4", "-dpl", "2"], "local_ranks", range(2)),
     (["--data-parallel-size-local", "0"], "engine", "external"),
     (["-dpp", "5555"], "data_parallel_rpc_port", 5555),
     (["--default-chat-template-kwargs", '{"a": 1}'], "default_chat_template_kwargs", {"a": 1}),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastfront.config import ServeConfig
+from fastfront.engine_client.addresses import engine_addresses
 from fastfront.engine_client.commands import engine_command, headless_command
 from fastfront.engine_client.layout import describe, tree
 from tests.unit.support import config_from
@@ -38,7 +39,20 @@ def config(*words: str) -> ServeConfig:
         ("--engine mock --tensor-parallel-size 2", "--tensor-parallel-size"),
         ("--step-ms 5", "--step-ms goes with --engine mock, not native"),
         ("--headless --step-ms 5 --data-parallel-address 10.0.0.1 --data-parallel-rpc-port 5", "--step-ms goes with"),
-        ("--data-parallel-rank 1", "--data-parallel-start-rank"),
+        ("--headless -dp 2 --data-parallel-rank 1", "--data-parallel-start-rank"),
+        ("--headless -dp 2 --data-parallel-hybrid-lb", "--data-parallel-hybrid-lb"),
+        ("--data-parallel-rank 0", "--data-parallel-rank needs a --data-parallel-size of several"),
+        ("-dp 2 -dpn 2", "--data-parallel-rank 2 is not below --data-parallel-size 2"),
+        ("-dp 2 -dpe", "--data-parallel-external-lb needs --data-parallel-rank"),
+        ("-dp 2 -dpn 1 -dpl 2", "--data-parallel-size-local 2"),
+        ("-dp 2 -dpn 1 -dph -dpl 1", "--data-parallel-rank (a frontend for each rank) and --data-parallel-hybrid-lb"),
+        ("-dp 2 -dpe -dpr 1 -dpl 1", "--data-parallel-external-lb (a frontend for each rank) and --data-parallel-start-rank"),
+        ("-dp 2 -dph", "--data-parallel-hybrid-lb needs --data-parallel-size-local"),
+        ("-dp 2 -dph -dpl 0", "--data-parallel-size-local 0"),
+        ("-dp 4 -dpl 2 -dpr 3", "--data-parallel-start-rank 3 and 2 engines"),
+        ("-dp 4 -dpl 2 -dph --no-data-parallel-hybrid-lb -dpr 3", "--data-parallel-start-rank 3 and 2 engines"),
+        ("-dp 2 --data-parallel-backend ray", "--data-parallel-backend"),
+        ("-dp 2 -dpb=ray", "--data-parallel-backend"),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name(
@@ -71,11 +85,12 @@ def test_the_port_is_known_where_somebody_else_has_to_know_it(words: str, port: 
 
 def test_headless_engines_are_those_from_the_first_rank_on() -> None:
     found = config("--headless", "-dp", "4", "-dpr", "3", "--dtype", "float32")
-    assert (found.data_parallel_start_rank, found.data_parallel_size_local) == (3, 1)
+    assert found.local_ranks == range(3, 4)
     command = headless_command(found, "PY", 3)
     assert command[2] == "fastfront::keeper-3"
     assert command[3:6] == ["PY", "-m", "engine"]
     assert command[command.index("--data-parallel-rank") + 1] == "3"
+    assert command[command.index("--local-index") + 1] == "0"
     assert command[-2:] == ["--dtype", "float32"]
 
 
@@ -129,3 +144,55 @@ def test_workers_are_in_the_tree_and_sockets_too() -> None:
         "fastfront::engine-core-0", "fastfront::worker-0-0", "fastfront::worker-0-1",
         "fastfront::engine-core-1", "fastfront::worker-1-0", "fastfront::worker-1-1",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "balancing", "local", "served"),
+    [
+        ("", "internal", range(1), range(1)),
+        ("-dp 4", "internal", range(4), range(4)),
+        ("-dp 4 -dpl 2", "internal", range(2), range(4)),
+        ("-dp 4 -dpl 0", "internal", range(0), range(4)),
+        ("-dp 4 -dpl 2 --data-parallel-hybrid-lb", "hybrid", range(2), range(2)),
+        ("-dp 4 -dpl 2 --data-parallel-start-rank 2", "hybrid", range(2, 4), range(2, 4)),
+        ("-dp 4 -dpl 2 -dph -dpr 1", "hybrid", range(1, 3), range(1, 3)),
+        ("-dp 4 -dpl 4 -dph -dpr 0", "internal", range(4), range(4)),
+        ("-dp 4 -dpl 1 -dpr 3", "external", range(3, 4), range(3, 4)),
+        ("-dp 4 -dpl 1 -dph", "external", range(1), range(1)),
+        ("-dp 4 --data-parallel-rank 3", "external", range(3, 4), range(3, 4)),
+        ("-dp 4 -dpn 0 -dpl 1 -dpe", "external", range(1), range(1)),
+        ("-dp 4 --data-parallel-backend mp -dpb=mp", "internal", range(4), range(4)),
+    ],
+)
+def test_the_ranks_a_frontend_starts_and_serves(words: str, balancing: str, local: range, served: range) -> None:
+    found = config(*words.split())
+    assert (found.data_parallel_lb, found.local_ranks, found.ranks) == (balancing, local, served)
+
+
+def test_a_frontend_for_some_of_the_ranks_as_text() -> None:
+    assert describe(config("-dp", "4", "-dpl", "2", "-dpr", "2")).splitlines() == [
+        "fastfront serve smollm2 0.0.0.0:8000",
+        "├─ fastfront::engine-core-2",
+        "└─ fastfront::engine-core-3",
+        "3 processes: 1 frontend, 2 engines, 0 workers",
+        "ranks 2 to 3 are served here, the others of 4 by frontends of their own",
+    ]
+    assert describe(config("-dp", "4", "-dpn", "3")).splitlines()[-1].startswith("rank 3 is served here")
+
+
+@pytest.mark.parametrize("words", ["-dp 4 -dpl 2 -dpr 2", "-dp 2 -dpn 1"])
+def test_engines_of_such_a_frontend_are_joined_here(words: str) -> None:
+    """Whatever the address of the deployment: its ranks know nothing of each other."""
+    head = ["--data-parallel-address", "10.1.2.3", "--data-parallel-rpc-port", "4"]
+    assert engine_addresses(config(*words.split(), *head)).handshake.startswith("ipc:")
+    assert engine_addresses(config(*words.split(), *head, "--engine", "vllm")).handshake == "tcp://127.0.0.1:*"
+
+
+@pytest.mark.parametrize("words", ["-dp 2 --engine vllm", "-dp 2 -dpn 1 --engine vllm"])
+def test_ranks_that_step_together_need_another_frontend(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text('{"num_local_experts": 4}')
+    for allowed in (words.replace("vllm", "native"), "--engine vllm", f"{words.split()[0]} 2 --headless --engine vllm"):
+        config_from(str(tmp_path), *allowed.split())
+    with pytest.raises(SystemExit):
+        config_from(str(tmp_path), *words.split())
+    assert "--data-parallel-size with --engine vllm: ranks of a mixture of experts" in capsys.readouterr().err

@@ -309,9 +309,9 @@ def load_of(at: float, waiting: int = 0, deferred: int = 0, kv_usage: float = 0.
 
 def test_counts_of_all_lanes_and_engines() -> None:
     pumps = [pump_of(10, 3, load_of(5.0, 2, 0, 0.25), load_of(0.0)), pump_of(1, 4, load_of(4.0, 5), load_of(1.0, 9, 0, 0.5))]
-    assert counts(pumps, [5, 0]) == Counts(7, 11, 3, 2, 0.25)
-    assert counts(pumps, [0, 3]) == Counts(7, 11, 0, 3, 0.5)
-    assert counts(pumps, [1, 1]) == Counts(7, 11, 0, 2, 0.5)
+    assert counts(pumps, {0: 5, 1: 0}) == Counts(7, 11, 3, 2, 0.25)
+    assert counts(pumps, {0: 0, 1: 3}) == Counts(7, 11, 0, 3, 0.5)
+    assert counts(pumps, {0: 1, 1: 1}) == Counts(7, 11, 0, 2, 0.5)
 
 
 def test_the_newest_stats_split_what_is_in_flight() -> None:

@@ -98,6 +98,23 @@ def test_end_tokens_come_from_the_generation_configuration_first(tmp_path: Path)
     assert info.generation_defaults["temperature"] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("config", "is_mixture"),
+    [
+        ({"num_local_experts": 8}, True),
+        ({"text_config": {"n_routed_experts": 64}}, True),
+        ({"moe_num_experts": 4, "num_experts": None}, True),
+        ({"block_configs": [{"block_type": "mamba"}, {"n_routed_experts": 2}]}, True),
+        ({"block_configs": [{"block_type": "mamba"}, 5], "num_experts": 0}, False),
+        ({"num_experts_per_tok": 2}, False),
+        ({}, False),
+    ],
+)
+def test_mixtures_of_experts(tmp_path: Path, config: dict[str, Any], is_mixture: bool) -> None:
+    write(tmp_path / "config.json", **config)
+    assert load_model_info(tmp_path).is_mixture is is_mixture
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{", "5", "[" * 200_000, '{"vocab_size": "x"}', '{"vocab_size": -1}'])
 def test_broken_files_are_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)

@@ -16,7 +16,7 @@ OWN = (
     "--engine-args", "--step-ms",
 )  # fmt: skip
 # Of others' command lines.
-FOREIGN = {"--api-server-count", "--pipeline-parallel-size", "--threads", "--help"}
+FOREIGN = {"--api-server-count", "--data-parallel-backend", "--device", "--pipeline-parallel-size", "--threads", "--help"}
 
 
 def flags() -> set[str]:
