@@ -65,11 +65,16 @@ class BodyReader(Generic[T]):
         try:
             return self._validate_json(body)
         except ValidationError as error:
-            return self._explain(body, error)
+            found = error
+        if body.startswith(_BOM):                  # one is none of the JSON; another behind it is an error
+            body = body[len(_BOM) :]
+            try:
+                return self._validate_json(body)
+            except ValidationError as error:
+                found = error
+        return self._explain(body, found)
 
     def _explain(self, body: bytes, error: ValidationError) -> T:
-        if body.startswith(_BOM):
-            return self.read(body[len(_BOM) :])
         if error.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid":
             raise _syntax_error(body, error)
         data = from_json(body)
@@ -97,11 +102,11 @@ def _syntax_error(body: bytes, error: ValidationError) -> ApiError:
     if not body:
         return no_object(None)
     try:
-        body.decode("utf-8")
+        text = body.decode("utf-8")
     except UnicodeDecodeError:
         return ApiError("There was an error parsing the body: it is not valid UTF-8", kind="Bad Request")
     try:
-        json.loads(body)
+        json.loads(text)
     except json.JSONDecodeError as syntax:
         return not_json(*_place(syntax))
     except RecursionError:

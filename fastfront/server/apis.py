@@ -23,6 +23,10 @@ from fastfront.streams.prepared import PreparedCall
 POOLING = (
     "/v1/embeddings", "/v2/embed", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
 )  # fmt: skip
+SCALE_OUT = (
+    "/v1/chat/completions/render", "/v1/chat/completions/derender", "/v1/completions/render", "/v1/completions/derender",
+    "/v1/responses/render", "/v1/messages/render", "/inference/v1/generate", "/inference/v1/abort_requests",
+)  # fmt: skip
 Prepare = Callable[[bytes, Header, Serving], PreparedCall]
 Submit = Callable[[PreparedCall, Exchange], None]
 
@@ -60,6 +64,7 @@ class Apis:
             "/invocations": {"POST": Route(self.invocations, reads_body=True)},
             "/load": {"GET": Route(self.load)},
             **{path: {"POST": Route(self.no_pooling)} for path in POOLING},
+            **{path: {"POST": Route(self.no_scale_out)} for path in SCALE_OUT},
             **(self._documents() if self._docs else {}),
         }
 
@@ -102,6 +107,10 @@ class Apis:
     def no_pooling(self, exchange: Exchange) -> None:
         message = f"{exchange.path} needs a pooling model; this server generates text."
         raise ApiError(message, status=501, kind="NotImplementedError")
+
+    def no_scale_out(self, exchange: Exchange) -> None:
+        message = "Scale-out endpoints are disabled: this server does not separate preprocessing and generation."
+        raise ApiError(message, status=403, kind="PermissionDeniedError")
 
     def _generate(self, exchange: Exchange, prepare: Prepare) -> None:
         self._health.check()

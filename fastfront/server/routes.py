@@ -48,7 +48,7 @@ class Routes:
         self._apis = Apis(serving, dispatcher, health, self._submit, docs=docs, key_scope=key_scope)
 
     def table(self) -> dict[str, dict[str, Route]]:
-        health = Route(self.health)
+        health, metrics = Route(self.health), Route(self.metrics)
         return {
             "/v1/chat/completions": {"POST": Route(self.chat, reads_body=True)},
             "/v1/completions": {"POST": Route(self.completion, reads_body=True)},
@@ -58,7 +58,7 @@ class Routes:
             "/health": {"GET": health},
             "/ping": {"GET": health, "POST": health},
             "/version": {"GET": Route(self.version)},
-            "/metrics": {"GET": Route(self.metrics)},
+            "/metrics": {"GET": metrics, "HEAD": metrics},
             **self._apis.table(),
         }
 

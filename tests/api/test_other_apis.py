@@ -124,6 +124,12 @@ def test_invocations_of_nothing_known(server: Server, body: Any) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (400, 400)
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions/render", "/v1/completions/derender", "/inference/v1/generate"])
+def test_scale_out_is_disabled(server: Server, path: str) -> None:
+    response = server.post(path, {"input": "x"})
+    assert (response.status_code, response.json()["error"]["type"]) == (403, "PermissionDeniedError")
+
+
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/score", "/v2/rerank"])
 def test_pooling_is_not_implemented(server: Server, path: str) -> None:
     response = server.post(path, {"input": "x"})

@@ -93,6 +93,7 @@ def test_a_paired_surrogate_escape_is_one_character(serving: Serving) -> None:
 
 def test_a_byte_order_mark_is_skipped_and_the_last_of_equal_keys_counts(serving: Serving) -> None:
     assert chat(serving, b"\xef\xbb\xbf" + GOOD).prompts
+    assert refusal(chat, serving, b"\xef\xbb\xbf" * 2 + GOOD).param == "body.0"
     assert chat(serving, b'{"max_tokens":2,"max_tokens":4,' + GOOD[1:]).prompts[0].max_tokens == 4
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastfront.errors import EngineDeadError
+from fastfront.errors import ApiError, EngineDeadError
 from fastfront.openai.chat import prepare_reading
 from fastfront.openai.messages.convert import chat_fields
 from fastfront.openai.messages.prepare import MessagesError, anthropic_errors, count_tokens_body, prepare_message
@@ -22,6 +22,14 @@ ASK: dict[str, Any] = {"model": "tiny", "max_tokens": 9, "messages": USER}
 
 def text(value: str) -> dict[str, Any]:
     return {"type": "text", "text": value}
+
+
+def change(kind: str, tool: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "tool": tool}
+
+
+FIND = {"type": "tool_reference", "name": "find"}
+OTHER = {"type": "tool_definition", "definition": {"name": "other", "input_schema": {}}}
 
 
 def converted(**fields: Any) -> dict[str, Any]:
@@ -92,6 +100,39 @@ def test_tool_choice(choice: Any, expected: Any) -> None:
     assert fields["tools"] == [{"type": "function", "function": function}]
 
 
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ([], ["find"]),
+        ([change("tool_addition", OTHER)], ["find", "other"]),
+        ([change("tool_removal", FIND)], []),
+        ([change("tool_removal", FIND), change("tool_addition", FIND)], ["find"]),
+    ],
+)
+def test_tools_are_those_at_the_end_of_the_conversation(changes: list[dict[str, Any]], names: list[str]) -> None:
+    tools = [{"name": "find", "input_schema": {}, "defer_loading": True}]
+    fields = converted(messages=[*USER, {"role": "system", "content": [*changes, text("Go on.")]}], tools=tools)
+    assert [tool["function"]["name"] for tool in fields["tools"]] == names
+    deferred = [tool["function"].get("defer_loading") for tool in fields["tools"][:1]]
+    assert deferred == ([None] if len(changes) == 2 else [True])[: len(names)]
+
+
+def test_a_change_of_tools_that_were_not_declared() -> None:
+    with pytest.raises(ApiError, match="'find', which is not declared"):
+        converted(messages=[{"role": "system", "content": [change("tool_addition", FIND)]}])
+
+
+def test_results_of_tools_pass_over_what_is_no_text() -> None:
+    result = [text("a"), {"type": "smell"}, {}, {"type": "image"}, {"type": "text"}, text("b")]
+    found = {"type": "tool_reference", "tool_name": "find"}
+    block = {"type": "tool_result", "tool_use_id": "t", "content": [*result, found, {"type": "tool_reference"}]}
+    content = [block, {"type": "tool_reference"}, {"type": "image"}]
+    messages = converted(messages=[{"role": "user", "content": content}])["messages"]
+    assert [message["content"] for message in messages] == ["a\n\nb", [FIND]]
+    with pytest.raises(ApiError, match="Images"):
+        converted(messages=[{"role": "user", "content": [{"type": "image", "source": {"type": "url"}}]}])
+
+
 def test_thinking_and_format() -> None:
     output = {"format": {"type": "json_schema", "schema": {}}}
     fields = converted(messages=USER, thinking={"type": "disabled"}, output_config=output)
@@ -123,17 +164,22 @@ def test_calls_are_read_though_no_tools_are_offered(serving: Serving, parser: st
 
 
 @pytest.mark.parametrize(
-    ("change", "param"),
+    ("fields", "param"),
     [
         ({"max_tokens": 0}, "body.max_tokens"),
         ({"messages": "x"}, "body.messages"),
         ({"model": ""}, "body.model"),
         ({"messages": [{"role": "pirate", "content": "x"}]}, "body.messages.0.role"),
         ({"messages": [{"role": "user", "content": [{"type": "smell"}]}]}, "body.messages.0.content"),
+        ({"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]}, "body.messages.0.content"),
+        ({"messages": [{"role": "system", "content": [{"type": "tool_addition"}]}, *USER]}, "body.messages.0.content"),
+        ({"messages": [{"role": "system", "content": [change("tool_removal", OTHER)]}]}, "body.messages.0.content"),
+        ({"messages": [{"role": "user", "content": [change("tool_addition", FIND)]}]}, "body.messages.0"),
+        ({"system": [change("tool_addition", FIND)]}, "body.system"),
     ],
 )
-def test_wrong_shapes_have_the_servers_own_error(serving: Serving, change: dict[str, Any], param: str) -> None:
-    error = refusal(prepare, prepare_message, serving, {**ASK, **change})
+def test_wrong_shapes_have_the_servers_own_error(serving: Serving, fields: dict[str, Any], param: str) -> None:
+    error = refusal(prepare, prepare_message, serving, {**ASK, **fields})
     assert (error.status, error.param is not None and error.param.startswith(param)) == (400, True), error.param
 
 
@@ -143,7 +189,7 @@ def test_wrong_shapes_have_the_servers_own_error(serving: Serving, change: dict[
         ({"model": "other"}, 404, "NotFoundError"),
         ({"max_tokens": 10**6}, 400, "BadRequestError"),
         ({"temperature": 9}, 400, "BadRequestError"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, 400, "BadRequestError"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url"}}]}]}, 400, "BadRequestError"),
         ({"tools": []}, 400, "BadRequestError"),
         ({"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "g"}}, 400, "BadRequestError"),
     ],

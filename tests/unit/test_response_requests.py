@@ -9,6 +9,7 @@ import pytest
 from tokenizers import Tokenizer, processors
 
 from fastfront.openai.responses.convert import chat_fields
+from fastfront.openai.responses.objects import ResponseFrame
 from fastfront.openai.responses.prepare import prepare_response
 from fastfront.openai.serving import Serving, build_serving
 from tests.unit.support import USER, chat, config_of, make_folder, prepare, refusal
@@ -52,7 +53,7 @@ def test_two_answers_in_a_row_stay_two() -> None:
 
 def test_a_broken_off_answer_is_gone_on_with() -> None:
     content = [{"type": "output_text", "text": "On"}]
-    fields = converted(input=[*USER, {"role": "assistant", "status": "incomplete", "content": content}])
+    fields = converted(input=[*USER, {"type": "message", "role": "assistant", "status": "incomplete", "content": content}])
     assert (fields["continue_final_message"], fields["add_generation_prompt"]) == (True, False)
 
 
@@ -115,11 +116,23 @@ def test_what_json_cannot_hold_is_refused_at_once(serving: Serving, value: str) 
         ({"model": "other"}, 404, "model"),
         ({"previous_response_id": "resp_1"}, 404, "response_id"),
         ({"background": True}, 400, "background"),
+        ({"background": "x", "store": False}, 400, "background"),
+        ({"reasoning": {"summary": "x"}}, 400, "body.reasoning.summary"),
+        ({"input": [{"type": {}, "id": "x"}]}, 400, "body.input"),
+        ({"input": [{"id": "x"}]}, 400, "input"),
+        ({"input": [{"type": "reasoning", "summary": {}}]}, 400, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}, 400, "type"),
+        ({"input": [{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [5]}]}, 400, None),
         ({"prompt": {"id": "p"}}, 400, "prompt"),
         ({"max_output_tokens": 10**6}, 400, "max_output_tokens"),
         ({"text": {"format": {"type": "json_schema"}}}, 400, "body.text.format.ResponseFormatText.type"),
         ({"tools": [{"type": "function"}]}, 400, "body.tools.0.FunctionTool.name"),
         ({"tools": [5]}, 400, "body.tools.0.FunctionTool"),
+        ({"tools": [{"type": {}, "name": "f"}]}, 400, "body.tools.0.FunctionTool.type"),
+        ({"tools": [{"type": "nonsense", "name": "f"}]}, 400, "body.tools.0.FunctionTool.type"),
+        ({"tools": [{"type": "function", "name": "f", "strict": "x"}]}, 400, "body.tools.0.FunctionTool.strict"),
+        ({"tools": [{"type": "function", "name": "f", "parameters": 5}]}, 400, "body.tools.0.FunctionTool.parameters"),
+        ({"tools": [{"type": "function", "name": "f", "description": 5}]}, 400, "body.tools.0.FunctionTool.description"),
         ({"tools": 5}, 400, None),
         ({"tools": None}, 400, "body.tools"),
         ({"tool_choice": "required"}, 400, "tool_choice"),
@@ -135,6 +148,13 @@ def test_what_json_cannot_hold_is_refused_at_once(serving: Serving, value: str) 
 def test_refusals(serving: Serving, fields: dict[str, Any], status: int, param: str | None) -> None:
     error = refusal(prepare, prepare_response, serving, {"input": "Hi", **fields})
     assert (error.status, error.param) == (status, param)
+
+
+def test_a_choice_of_a_tool_of_the_providers_own_is_repeated(serving: Serving) -> None:
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": []}
+    fields = {"input": "Hi", "tool_choice": choice}
+    prepared = prepare(prepare_response, serving, fields)
+    assert ResponseFrame(fields, prepared).response("in_progress", [])["tool_choice"] == choice
 
 
 @pytest.mark.parametrize("template", ["{{ messages[0].content }}", "{{ bos_token }}{{ messages[0].content }}"])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastfront.errors import ApiError
+from fastfront.openai.messages.fields import CHANGES
 from fastfront.render.messages import BILLING_HEADER
 
 Fields = dict[str, Any]
@@ -83,10 +84,12 @@ def _from_blocks(role: str, blocks: list[Fields]) -> Iterable[Fields]:
             if role == "user":
                 call_id = block.get("tool_use_id") or block.get("id") or ""
                 yield {"role": "tool", "tool_call_id": call_id, "content": result}
+                if found := _references(block.get("content")):
+                    yield {"role": "tool", "tool_call_id": call_id, "content": found}
             else:
                 texts.append({"type": "text", "text": f"Tool result: {result}"})
-        elif kind != "redacted_thinking":
-            raise _no_media(kind)
+        elif kind == "image" and block.get("source"):
+            raise _no_media()
     if not texts and role != "assistant":
         return
     message: Fields = {"role": role}
@@ -106,22 +109,57 @@ def _call(block: Fields) -> Fields:
 
 
 def _result_text(content: str | list[Fields] | None) -> str:
+    """The texts of a tool's result. Parts of other types than the known ones are passed over."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
     for part in content:
-        if part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise _no_media(str(part.get("type")))
-        texts.append(part["text"])
+        if part.get("type") == "image" and part.get("source"):
+            raise _no_media()
+        if part.get("type") == "text":
+            if not isinstance(text := part.get("text", ""), str):
+                raise ApiError("A text in the result of a tool must be a string.", param="messages")
+            texts.append(text)
     return "\n".join(texts)
 
 
-def _no_media(kind: str) -> ApiError:
-    return ApiError(f"Content of type {kind!r} is not supported: this is not a multimodal model", param="messages")
+def _references(content: str | list[Fields] | None) -> list[Fields]:
+    """Tools that a result names, which a template may show."""
+    parts = content if isinstance(content, list) else ()
+    names = [part.get("tool_name") or part.get("name") for part in parts if part.get("type") == "tool_reference"]
+    return [{"type": "tool_reference", "name": name} for name in names if name]
+
+
+def _no_media() -> ApiError:
+    return ApiError("Images are not supported: this is not a multimodal model", param="messages")
+
+
+def _tools_at_the_end(body: Mapping[str, Any]) -> list[Fields] | None:
+    """The tools that are there after all additions and removals in system messages. Raises ApiError for unknown names."""
+    blocks = [block for message in body["messages"] if isinstance(message["content"], list) for block in message["content"]]
+    changes = [block for block in blocks if block["type"] in CHANGES]
+    declared: list[Fields] | None = body.get("tools")
+    if not changes:
+        return declared
+    tools = {tool["name"]: tool for tool in declared or ()}
+    removed: set[str] = set()
+    for block in changes:
+        change, is_addition = block["tool"], block["type"] == "tool_addition"
+        if change["type"] == "tool_definition":
+            name = change["definition"]["name"]
+            tools[name] = change["definition"]
+        else:
+            name = change["name"]
+            if name not in tools:
+                raise ApiError(f"{block['type']} references tool {name!r}, which is not declared in tools")
+            if is_addition:
+                tools[name] = {**tools[name], "defer_loading": None}
+        (removed.discard if is_addition else removed.add)(name)
+    return [tool for name, tool in tools.items() if name not in removed]
 
 
 def _put_tools(body: Mapping[str, Any], fields: Fields) -> None:
-    tools = body.get("tools")
+    tools = _tools_at_the_end(body)
     choice = body.get("tool_choice") or {}
     kind = choice.get("type")
     if tools is not None:
@@ -143,8 +181,9 @@ def _tool(tool: Fields) -> Fields:
         "description": tool.get("description"),
         "parameters": {**tool["input_schema"], "type": tool["input_schema"].get("type", "object")},
     }
-    if tool.get("strict") is not None:
-        function["strict"] = tool["strict"]
+    for key in ("strict", "defer_loading"):
+        if tool.get(key) is not None:
+            function[key] = tool[key]
     return {"type": "function", "function": function}
 
 

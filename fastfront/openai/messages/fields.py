@@ -20,12 +20,35 @@ def _not_empty(value: str) -> str:
     return value
 
 
-class Block(TypedDict, total=False):
-    """A part of a message; which keys it needs depends on its type."""
+class AnthropicTool(TypedDict, total=False):
+    name: Required[str]
+    description: str | None
+    input_schema: Required[dict[str, Any]]
+    strict: bool | None
+    defer_loading: bool | None
 
+
+class ToolReference(TypedDict):
+    type: Literal["tool_reference"]
+    name: str
+
+
+class ToolDefinition(TypedDict):
+    type: Literal["tool_definition"]
+    definition: AnthropicTool
+
+
+ToolChange: TypeAlias = Annotated[ToolReference | ToolDefinition, Field(discriminator="type")]
+CHANGES = ("tool_addition", "tool_removal")
+
+
+class _Block(TypedDict, total=False):
     type: Required[
-        Literal["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"]
-    ]
+        Literal[
+            "text", "image", "tool_use", "tool_result", "tool_reference", "thinking", "redacted_thinking", "tool_addition",
+            "tool_removal",
+        ]
+    ]  # fmt: skip
     text: str | None
     source: dict[str, Any] | None
     id: str | None
@@ -36,19 +59,41 @@ class Block(TypedDict, total=False):
     is_error: bool | None
     thinking: str | None
     signature: str | None
+    tool: ToolChange | None
 
 
-class AnthropicMessage(TypedDict):
+def _whole_change(block: _Block) -> _Block:
+    if block["type"] in CHANGES:
+        if (tool := block.get("tool")) is None:
+            raise ValueError(f"tool is required for {block['type']} blocks")
+        if block["type"] == "tool_removal" and tool["type"] != "tool_reference":
+            raise ValueError("tool_removal only accepts a tool_reference")
+    return block
+
+
+# A part of a message; which keys it needs depends on its type.
+Block: TypeAlias = Annotated[_Block, AfterValidator(_whole_change)]
+
+
+def _without_changes(content: str | list[_Block] | None) -> str | list[_Block] | None:
+    for block in content if isinstance(content, list) else ():
+        if block["type"] in CHANGES:
+            raise ValueError(f'{block["type"]} blocks are only allowed in messages with role "system"')
+    return content
+
+
+class _Message(TypedDict):
     role: Literal["user", "assistant", "system"]
     content: str | list[Block]
 
 
-class AnthropicTool(TypedDict, total=False):
-    name: Required[str]
-    description: str | None
-    input_schema: Required[dict[str, Any]]
-    strict: bool | None
-    defer_loading: bool | None
+def _changing_in_system(message: _Message) -> _Message:
+    if message["role"] != "system":
+        _without_changes(message["content"])
+    return message
+
+
+AnthropicMessage: TypeAlias = Annotated[_Message, AfterValidator(_changing_in_system)]
 
 
 class ToolChoice(TypedDict, total=False):
@@ -99,7 +144,7 @@ class CountBody(TypedDict, total=False):
 
     model: Required[Annotated[str, AfterValidator(_not_empty)]]
     messages: Required[list[AnthropicMessage]]
-    system: str | list[Block] | None
+    system: Annotated[str | list[Block] | None, AfterValidator(_without_changes)]
     thinking: Thinking | None
     tool_choice: Annotated[ToolChoice, AfterValidator(_named)] | None
     tools: list[AnthropicTool] | None

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from fastfront.errors import ApiError, bad_value
 from fastfront.openai.events import compact
-from fastfront.openai.responses.shapes import is_item, is_thought
+from fastfront.openai.responses.fields import FunctionTool
+from fastfront.openai.responses.shapes import is_answer, is_content, is_item, is_message, is_thought
 from fastfront.openai.schema_errors import schema_error
 
 Fields = dict[str, Any]
@@ -60,13 +63,17 @@ def check_items(body: Mapping[str, Any]) -> None:
         if not isinstance(tool, dict):
             message_of = "Input should be a valid dictionary or object to extract fields from"
             raise schema_error([{"type": "model_attributes_type", "loc": at, "msg": message_of, "input": tool}])
-        kind = tool.get("type")
-        if kind not in _TOOLS or (kind == "function" and not isinstance(tool.get("name"), str)):
-            raise schema_error([{"type": "missing", "loc": (*at, "name"), "msg": "Field required", "input": tool}])
+        if isinstance(kind := tool.get("type"), str) and kind in _OTHER_TOOLS:
+            continue
+        try:
+            _FUNCTION.validate_python(tool)
+        except ValidationError as error:
+            raise schema_error([{**item, "loc": (*at, *item["loc"])} for item in error.errors(include_url=False)]) from None
 
 
-_TOOLS = frozenset({
-    "function", "file_search", "computer", "computer_use_preview", "web_search", "web_search_2025_08_26", "web_search_preview",
+_FUNCTION = TypeAdapter(FunctionTool)
+_OTHER_TOOLS = frozenset({
+    "file_search", "computer", "computer_use_preview", "web_search", "web_search_2025_08_26", "web_search_preview",
     "web_search_preview_2025_03_11", "mcp", "code_interpreter", "image_generation", "local_shell", "shell", "custom",
     "apply_patch", "namespace",
 })  # fmt: skip
@@ -112,8 +119,8 @@ def key_values(key: str, value: Any) -> Fields:
 
 def _parts(item: Fields) -> Iterator[tuple[str, str, Any]]:
     """(role, field, value) of an item: items of the assistant that follow each other are one message of a chat."""
-    kind = item.get("type", "message")
-    if kind == "message" and "role" in item:
+    kind = item.get("type")
+    if is_message(item):
         if item["role"] == "assistant":
             yield "assistant", "content", _assistant_text(item.get("content"))
         else:
@@ -136,9 +143,11 @@ def _parts(item: Fields) -> Iterator[tuple[str, str, Any]]:
 
 
 def _as_chat(content: Any) -> Any:
-    """Parts of text under the name that they have in chats."""
+    """Parts of text under the name that they have in chats. Raises ApiError for files."""
     if not isinstance(content, list):
         return content
+    if any(isinstance(part, dict) and part.get("type") == "input_file" for part in content):
+        raise bad_value("Unsupported chat content part type: 'input_file'", "type", "input_file")
     return [
         {**part, "type": "text"} if isinstance(part, dict) and part.get("type") in ("input_text", "output_text") else part
         for part in content
@@ -146,10 +155,12 @@ def _as_chat(content: Any) -> Any:
 
 
 def _assistant_text(content: Any) -> str:
-    """The texts of an earlier answer."""
+    """The texts of an earlier answer. Raises ApiError for parts that are neither an answer's nor an input's."""
     if isinstance(content, str):
         return content
-    texts = [part.get("text") for part in content or () if isinstance(part, dict)]
+    if not (is_answer(content) or is_content(content)):
+        raise ApiError("The content of an earlier answer must be a list of parts with text or a refusal.")
+    texts = [part.get("text") for part in content]
     return "".join(text for text in texts if isinstance(text, str))
 
 

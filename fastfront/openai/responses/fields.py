@@ -11,6 +11,7 @@ from fastfront.openai.fields import Int64, StructuredOutputs
 from fastfront.openai.message_types import Message
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Summary = Literal["auto", "concise", "detailed"]
 
 
 _OPEN = with_config(ConfigDict(extra="allow"))    # what is not known is repeated in the answer
@@ -19,8 +20,10 @@ _OPEN = with_config(ConfigDict(extra="allow"))    # what is not known is repeate
 @_OPEN
 class ReasoningConfig(TypedDict, total=False):
     effort: Effort | None
-    generate_summary: str | None
-    summary: str | None
+    context: Literal["auto", "current_turn", "all_turns"] | None
+    generate_summary: Summary | None
+    mode: str | None
+    summary: Summary | None
 
 
 @_OPEN
@@ -42,6 +45,20 @@ class ResponseFormatJSONObject(TypedDict):
     type: Literal["json_object"]
 
 
+class FunctionTool(TypedDict, total=False):
+    """A function among the tools."""
+
+    name: Required[str]
+    parameters: dict[str, Any] | None
+    strict: bool | None
+    type: Required[Literal["function"]]
+    allowed_callers: list[Literal["direct", "programmatic"]] | None
+    defer_loading: bool | None
+    description: str | None
+    output_schema: dict[str, Any] | None
+
+
+@_OPEN
 class ToolChoice(TypedDict, total=False):
     """One tool, or a kind of tools; the rest of its keys depend on its type."""
 

@@ -84,7 +84,7 @@ class ResponseFrame:
         self._settings: Object = {
             "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
             "temperature": float(_number(sampling, "temperature", 1.0)),
-            "tool_choice": ("auto" if choice is None else choice) if has_tools else "none",
+            "tool_choice": ("auto" if choice is None else choice) if has_tools or isinstance(choice, dict) else "none",
             "tools": [_shown_tool(tool) for tool in body.get("tools") or ()],
             "top_p": float(_number(sampling, "top_p", 1.0)),
             "background": False,

@@ -28,6 +28,8 @@ def check_responses(body: Mapping[str, Any]) -> None:
     """Rules that are looked at before the types of the other fields. Raises ApiError."""
     if body.get("prompt") is not None:
         raise bad_value("prompt template is not supported", "prompt")
+    if body.get("background") and not body.get("store", True):
+        raise bad_value("background can only be used when `store` is true", "background")
     check_cache_salt(body.get("cache_salt"))
     if isinstance(tools := body.get("tools"), (int, float)):
         raise ApiError(f"'{type(tools).__name__}' object is not iterable")

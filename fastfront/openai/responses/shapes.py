@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any
 
 Item = Mapping[str, Any]
@@ -14,44 +15,64 @@ _OTHERS = frozenset({
     "apply_patch_call", "apply_patch_call_output", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
     "mcp_call", "compaction",
 })  # fmt: skip
+_NAMED_BY = ("id", "call_id", "approval_request_id", "encrypted_content")       # an item of those types has one of these
+_ITERABLE = (list, dict, str)                      # vLLM looks at what is in these only when it is used
 
 
 def is_item(item: Item) -> bool:
-    """Whether an object of the input has the shape that its type asks for."""
-    kind = item.get("type", "message")
+    """Whether an object of the input has the shape that its type asks for.
+
+    Without a type it is a message or, if it has an id, refers to an item.
+    """
+    kind = item.get("type")
+    if kind is None:
+        return is_message(item) or _texts(item, "id")
+    if not isinstance(kind, str):
+        return False
     if kind == "message":
-        return _is_message(item) or (set(item) == {"id"} and isinstance(item["id"], str))
+        return is_message(item)
     if kind in ("function_call", "custom_tool_call"):
-        return _texts(item, "call_id", "name", "arguments" if kind == "function_call" else "input")
+        called = _texts(item, "call_id", "name", "arguments" if kind == "function_call" else "input")
+        return called and isinstance(item.get("id"), (str, NoneType)) and item.get("status") in (None, *_STATUSES)
     if kind in ("function_call_output", "custom_tool_call_output"):
-        return isinstance(item.get("call_id", ""), str) and _is_content(item.get("output"))
+        return isinstance(item.get("call_id", ""), str) and is_content(item.get("output"))
     if kind == "reasoning":
-        return isinstance(item.get("id", ""), str) and isinstance(item.get("summary"), list)
-    return kind in _OTHERS and (_texts(item, "id") or _texts(item, "call_id"))
+        shaped = isinstance(item.get("summary"), _ITERABLE) and isinstance(item.get("content"), (*_ITERABLE, NoneType))
+        return isinstance(item.get("id", ""), str) and shaped
+    return kind in _OTHERS and any(isinstance(item.get(key), str) for key in _NAMED_BY)
 
 
 def is_thought(item: Item) -> bool:
     """Whether the parts of an item of reasoning have their shapes, and can be read."""
-    content = item.get("content")
-    if item.get("encrypted_content") or not (content is None or isinstance(content, list)):
+    summary, content = item["summary"], item.get("content")
+    if item.get("encrypted_content") or not (isinstance(summary, list) and isinstance(content, (list, NoneType))):
         return False
-    parts = [("summary_text", part) for part in item["summary"]] + [("reasoning_text", part) for part in content or ()]
+    parts = [("summary_text", part) for part in summary] + [("reasoning_text", part) for part in content or ()]
     return all(isinstance(part, dict) and part.get("type") == kind and _texts(part, "text") for kind, part in parts)
 
 
-def _is_message(item: Item) -> bool:
-    if item.get("phase") not in (None, "commentary", "final_answer"):
+def is_message(item: Item) -> bool:
+    """Whether an object without a type, or of the type of messages, is one. The parts of a whole answer may still be wrong."""
+    if item.get("type", "message") != "message" or item.get("phase") not in (None, "commentary", "final_answer"):
         return False
     role, content = item.get("role"), item.get("content")
-    if role in ("user", "system", "developer", "assistant") and _is_content(content):
+    if role in ("user", "system", "developer", "assistant") and is_content(content):
         return True
     if role != "assistant" or not ("id" in item or item.get("type") == "message"):
         return False
-    answered = isinstance(item.get("id", ""), str) and item.get("status", "completed") in _STATUSES
-    return answered and isinstance(content, list) and all(map(_is_answer, content))
+    if not isinstance(item.get("id", ""), str) or item.get("status", "completed") not in _STATUSES:
+        return False
+    is_whole = item.keys() >= {"id", "status", "type"}
+    return (is_whole and isinstance(content, _ITERABLE)) or is_answer(content)
 
 
-def _is_content(content: object) -> bool:
+def is_answer(content: object) -> bool:
+    """Whether it can be the content of an earlier answer: parts with text or a refusal."""
+    return isinstance(content, list) and all(map(_is_answer, content))
+
+
+def is_content(content: object) -> bool:
+    """Whether it can be the content of a message that is given: a text or its parts."""
     return isinstance(content, str) or (isinstance(content, list) and all(map(_is_part, content)))
 
 
@@ -67,7 +88,7 @@ def _is_answer(part: object) -> bool:
         return False
     if part.get("type") == "refusal":
         return _texts(part, "refusal")
-    return part.get("type") == "output_text" and _texts(part, "text") and isinstance(part.get("annotations", []), list)
+    return part.get("type") == "output_text" and _texts(part, "text") and isinstance(part.get("annotations", []), _ITERABLE)
 
 
 def _texts(item: Item, *names: str) -> bool:
