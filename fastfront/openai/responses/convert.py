@@ -212,7 +212,9 @@ def _put_tools(body: Mapping[str, Any], fields: Fields) -> None:
 def _named_choice(choice: Mapping[str, Any], functions: Collection[str]) -> str | Fields:
     """The choice of one tool as a chat has it."""
     kind, name = choice["type"], choice.get("name")
-    if kind in _HOSTED:
+    if kind == "allowed_tools" and functions:
+        return str(choice["mode"])
+    if kind in _HOSTED or kind == "allowed_tools":
         return "none"
     if kind not in ("function", "custom"):
         raise bad_value(f"tool_choice of type {kind!r} is not supported.", "tool_choice")
