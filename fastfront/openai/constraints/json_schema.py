@@ -10,6 +10,7 @@ from fastfront.openai.constraints.errors import BadConstraint
 from fastfront.openai.constraints.regex import check_regex
 
 MAX_DEPTH = 64
+_SHOWN_CHARS = 100      # of what a client wrote: names are part of the path of all that is inside them
 TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _SCHEMA = frozenset({
     "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "contains", "not", "if",
@@ -55,8 +56,12 @@ def check_json_schema(schema: object) -> Facts:
         _check_pairs(here)
         if "$ref" in here.schema:
             references.append(here)
+    sound: set[str] = set()
+    anchors: dict[str, object] | None = None
     for reference in references:
-        _follow(schema, reference)
+        if anchors is None:
+            anchors = _anchors(schema)
+        _follow(schema, reference, sound, anchors)
     return facts
 
 
@@ -80,7 +85,7 @@ def check_json_value(value: object) -> Facts:
 
 def _keyword(key: str, value: object, here: _At) -> Iterator[_At]:
     """The schemas directly inside a keyword."""
-    path = f"{here.path}/{key}"
+    path = f"{here.path}/{key[:_SHOWN_CHARS]}"
     if key == "type":
         _check_type(value, path)
     elif key in _SCHEMA or (key == "items" and not isinstance(value, list)):
@@ -91,7 +96,7 @@ def _keyword(key: str, value: object, here: _At) -> Iterator[_At]:
         for name, inner in value.items():
             if key == "patternProperties":
                 _check_pattern(name, path)
-            yield _At(inner, f"{path}/{name}")
+            yield _At(inner, f"{path}/{name[:_SHOWN_CHARS]}")
     elif key in _SCHEMA_LISTS or key == "items":
         if not isinstance(value, list) or not value:
             raise BadConstraint(f"{path} must be a list that is not empty")
@@ -140,50 +145,61 @@ def _check_pairs(here: _At) -> None:
     for low, high in _PAIRS:
         least, most = here.schema.get(low), here.schema.get(high)
         if least is not None and most is not None and least > most:
-            raise BadConstraint(f"{here.path}: {low} {least} is more than {high} {most}")
+            raise BadConstraint(f"{here.path}: {low} is more than {high}")
 
 
-def _follow(root: object, start: _At) -> None:
-    """Raises BadConstraint if a reference leads nowhere, out of the schema, or round in a circle of references."""
+def _follow(root: object, start: _At, sound: set[str], anchors: Mapping[str, object]) -> None:
+    """Raises BadConstraint if a reference leads nowhere, out of the schema, or round in a circle of references.
+
+    `sound` are references that do not, `anchors` what has a name of its own.
+    """
     here, seen = start.schema, set[str]()
     while isinstance(here, Mapping) and "$ref" in here:
         reference = here["$ref"]
         if not isinstance(reference, str) or not reference.startswith("#"):
-            raise BadConstraint(f"{start.path}: $ref {reference!r} leads out of the schema")
+            raise BadConstraint(f"{start.path}: $ref {str(reference)[:_SHOWN_CHARS]!r} leads out of the schema")
+        if reference in sound:
+            break
         if reference in seen:
             if len(here) > 1 and not here.keys() <= {"$ref", "$defs", "definitions", "title", "description"}:
-                return
-            raise BadConstraint(f"{start.path}: $ref {reference!r} refers to itself")
+                break
+            raise BadConstraint(f"{start.path}: $ref {reference[:_SHOWN_CHARS]!r} refers to itself")
         seen.add(reference)
-        here = _resolve(root, reference, start.path)
+        here = _resolve(root, reference, start.path, anchors)
+    sound |= seen
 
 
-def _resolve(root: object, reference: str, path: str) -> object:
+def _resolve(root: object, reference: str, path: str, anchors: Mapping[str, object]) -> object:
+    nowhere = BadConstraint(f"{path}: $ref {reference[:_SHOWN_CHARS]!r} leads nowhere")
     if reference != "#" and not reference.startswith("#/"):
-        return _anchored(root, reference, path)
+        if reference[1:] not in anchors:
+            raise nowhere
+        return anchors[reference[1:]]
     found: Any = root
     for step in reference.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(found, Mapping) and name in found:
             found = found[name]
-        elif isinstance(found, list) and name.isdecimal() and int(name[:9]) < len(found):
+        elif isinstance(found, list) and name.isdecimal() and len(name) < 10 and int(name) < len(found):
             found = found[int(name)]
         else:
-            raise BadConstraint(f"{path}: $ref {reference!r} leads nowhere")
+            raise nowhere
     return found
 
 
-def _anchored(root: object, reference: str, path: str) -> object:
+def _anchors(root: object) -> dict[str, object]:
+    """What has a name by `$anchor`, by that."""
+    named: dict[str, object] = {}
     open_ = [root]
     while open_:
         item = open_.pop()
         if isinstance(item, Mapping):
-            if item.get("$anchor") == reference[1:]:
-                return item
+            if isinstance(name := item.get("$anchor"), str):
+                named[name] = item
             open_.extend(item.values())
         elif isinstance(item, list):
             open_.extend(item)
-    raise BadConstraint(f"{path}: $ref {reference!r} leads nowhere")
+    return named
 
 
 _XGRAMMAR_FORMATS = frozenset({

@@ -38,13 +38,14 @@ def _check_triggered(tag: Mapping[str, Any]) -> None:
         raise BadConstraint("`structures` must be a list that is not empty")
     if not isinstance(triggers, list) or not triggers or not all(isinstance(t, str) and t for t in triggers):
         raise BadConstraint("`triggers` must be a list of texts")
+    starts, lengths = frozenset(triggers), sorted({len(trigger) for trigger in triggers})
     for k, item in enumerate(structures):
         if not isinstance(item, Mapping):
             raise BadConstraint(f"structures.{k} is no object")
         begin = item.get("begin")
         if not isinstance(begin, str) or not isinstance(item.get("end"), str):
             raise BadConstraint(f"structures.{k}: `begin` and `end` must be texts")
-        if not begin.startswith(tuple(triggers)):
+        if not any(begin[:length] in starts for length in lengths):
             raise BadConstraint(f"structures.{k}: no trigger begins {begin[:100]!r}")
         check_json_schema(item.get("schema", True))
 
