@@ -59,7 +59,9 @@ class LogOptions:
     access: bool = True                         # a line for every answered request
     access_skips: frozenset[str] = frozenset()  # but for these paths
     requests: bool = False                      # a line for every generation
-    max_prompt_chars: int | None = None         # of prompts in such lines
+    outputs: bool = False                       # a line for every answer
+    deltas: bool = True                         # and for every piece of a stream
+    max_prompt_chars: int | None = None         # of prompts, and of answers, in such lines
     stats_interval_s: float = 10.0              # 0: no lines of statistics
     remarks: tuple[str, ...] = ()               # said at start
 

@@ -234,7 +234,9 @@ def _logging(parser: ArgumentParser) -> None:
     _flag(group, "disable-access-log-for-endpoints", "paths without such a line, separated by commas", type=names,
           default=[], metavar="PATHS")  # fmt: skip
     _switch(group, "enable-log-requests", "log every request's parameters; at level debug its prompts too")
-    _flag(group, "max-log-len", "most characters of a prompt in the log (all)", type=whole(0), metavar="N")
+    _switch(group, "enable-log-outputs", "log every answer's text and finish reason; needs --enable-log-requests")
+    _flag(group, "enable-log-deltas", "and each piece of streams as it is sent (on)", action=BooleanOptionalAction, default=True)
+    _flag(group, "max-log-len", "most characters of a prompt or an answer in the log (all)", type=whole(0), metavar="N")
     _flag(group, "otlp-traces-endpoint", "send a span of every generation to this OpenTelemetry collector: OTLP over gRPC, or "
           "over HTTP with $OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf",
           metavar="URL")  # fmt: skip

@@ -88,7 +88,6 @@ _ONE_DEVICE = "engines are split by --tensor-parallel-size, on one machine; --da
 _LORA = "the engine has no such setting for adapters"
 _TLS = "clients' certificates are not asked for; put a proxy in front"
 _OTHER_METRICS = "/metrics has a fixed set of names"
-_ANSWERS = "answers are put together natively, no text of theirs is kept"
 
 _DROPPED: Mapping[str, Known] = {
     "trust-remote-code": _drop("no code of a model is run", switch=True),
@@ -158,8 +157,6 @@ _REFUSED: Mapping[str, Known] = {
     "enable-tokenizer-info-endpoint": Known("read the model's folder", switch=True),
     "tokens-only": Known("prompts may be token ids on /v1/completions", switch=True),
     "enable-scale-out": Known("preprocessing and generation are not separate", switch=True),
-    "enable-log-outputs": Known(_ANSWERS, switch=True),
-    "enable-log-deltas": Known(_ANSWERS, switch=True),
     "code-revision": Known("no code of a model is run"),
     "hf-config-path": Known("config.json in the model's folder is read"),
     "config-format": Known("config.json in the model's folder is read", neutral=("auto", "hf")),

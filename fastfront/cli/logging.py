@@ -17,6 +17,8 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 
 def log_options(args: Namespace) -> LogOptions:
     """What `args` and the environment say, flags first. Raises SetupError."""
+    if args.enable_log_outputs and not args.enable_log_requests:
+        raise SetupError("--enable-log-outputs requires --enable-log-requests")
     return LogOptions(
         level=_level(args.log_level),
         form=args.log_format,
@@ -27,6 +29,8 @@ def log_options(args: Namespace) -> LogOptions:
         access=not args.disable_uvicorn_access_log,
         access_skips=frozenset(args.disable_access_log_for_endpoints),
         requests=args.enable_log_requests,
+        outputs=args.enable_log_outputs,
+        deltas=args.enable_log_deltas,
         max_prompt_chars=args.max_log_len,
         stats_interval_s=0.0 if args.disable_log_stats else float(environment_number("VLLM_LOG_STATS_INTERVAL", 10)),
         remarks=tuple(args.remarks),

@@ -17,6 +17,7 @@ from fastfront.server.beams import BeamRunner
 from fastfront.server.exchange import JSON_HEADERS, Exchange
 from fastfront.server.health import Health
 from fastfront.server.orca import ASKED_WITH, Load, LoadRelay
+from fastfront.server.output_log import OutputLog
 from fastfront.server.scrapes import Scrapes
 from fastfront.streams.dispatcher import Dispatcher
 from fastfront.streams.prepared import PreparedCall
@@ -36,10 +37,12 @@ class Routes:
         key_scope: KeyScope | None = None,
         trace: Callable[[PreparedCall, Exchange], None] | None = None,
         load: Callable[[], Load] | None = None,
+        outputs: OutputLog | None = None,
     ) -> None:
         """`load()` is what answers tell of the engines' load if a client asks; None: nothing."""
         self._trace = trace
         self._load = load
+        self._outputs = outputs
         self._serving = serving
         self._dispatcher = dispatcher
         self._health = health
@@ -80,6 +83,8 @@ class Routes:
             exchange.protocol = LoadRelay(exchange.protocol, form, self._load)
 
     def _submit(self, prepared: PreparedCall, exchange: Exchange) -> None:
+        if self._outputs is not None:
+            self._outputs.follow(prepared, exchange)
         if prepared.steps is not None:
             self._dispatcher.announce(prepared)
             self._beams.begin(prepared.steps, exchange)

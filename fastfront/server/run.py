@@ -56,6 +56,7 @@ from fastfront.server.listen import WebServer, describe_socket, make_server, ope
 from fastfront.server.logs import configure_logging
 from fastfront.server.losses import Losses
 from fastfront.server.orca import Load
+from fastfront.server.output_log import OutputLog
 from fastfront.server.request_log import RequestLog
 from fastfront.server.routes import Routes, failure_answer
 from fastfront.server.scrapes import Scrapes
@@ -234,6 +235,7 @@ class Server:
             serving, dispatcher, self._health, scrapes,
             docs=config.api_documents, key_scope=config.api_key_scope if config.api_keys else None,
             trace=None if self._exporter is None else Tracer(self._exporter.add), load=self._load,
+            outputs=OutputLog(config.log.max_prompt_chars, config.log.deltas) if config.log.outputs else None,
         )  # fmt: skip
         table = routes.table()
         if development_mode():

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +23,7 @@ from fastfront.metrics.stats_log import Counts, StatsLog, counts, stats_line
 from fastfront.server.access import AccessLog
 from fastfront.server.exchange import Exchange
 from fastfront.server.logs import TextHandler, configure_logging, sole_text_handler
+from fastfront.server.output_log import LoggedAnswer, OutputLog
 from fastfront.server.request_log import RequestLog
 from fastfront.server.watch import Watch
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
@@ -56,6 +57,27 @@ def test_flags(tiny_folder: Path) -> None:
     assert (got.level, got.form, got.access, got.requests, got.max_prompt_chars) == ("debug", "json", False, True, 10)
     assert (got.stats_interval_s, got.access_skips) == (0.0, {"/health", "/metrics"})
     assert options(tiny_folder, "--uvicorn-log-level", "TRACE").level == "debug"
+
+
+def test_outputs_need_requests(tiny_folder: Path) -> None:
+    got = options(tiny_folder, "--enable-log-requests", "--enable-log-outputs", "--no-enable-log-deltas")
+    assert (got.requests, got.outputs, got.deltas) == (True, True, False)
+    with pytest.raises(SetupError, match="--enable-log-outputs requires --enable-log-requests"):
+        options(tiny_folder, "--enable-log-outputs")
+
+
+class GoneStream:
+    def send_bytes(self, _data: bytes) -> bool:
+        return False
+
+
+def test_a_write_that_fails_is_told_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    request = SimpleNamespace(response_stream=lambda *_: GoneStream())
+    answer = LoggedAnswer(cast(Any, SimpleNamespace(protocol=request, on_end=None)), "r", OutputLog(None, True))
+    sent = answer.response_stream(200, []).send_bytes(b'data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}\n\n')
+    assert "Err" in type(sent).__name__
+    assert caplog.messages == ["Generated response r (streaming delta): output: 'a', finish_reason: None"]
 
 
 def test_the_environment(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
