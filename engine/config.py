@@ -39,3 +39,4 @@ class EngineConfig:
     gpu_memory_utilization: float = 0.9
     logprobs_mode: LogprobsMode = "raw_logprobs"
     hf_overrides: dict[str, Any] = field(default_factory=dict)
+    kv_sample: float | None = None

@@ -208,6 +208,14 @@ class KvFetchStages(msgspec.Struct):
     completed_waiting: int = 0
 
 
+class EvictionEvent(msgspec.Struct):
+    """What became of a KV block that was handed on, in seconds."""
+
+    lifetime_seconds: float
+    idle_seconds: float
+    reuse_gaps_seconds: list[float]
+
+
 class SchedulerStats(msgspec.Struct):
     """State of the scheduler after a step; all 18 keys are always written because strict frontends require them."""
 
@@ -221,7 +229,7 @@ class SchedulerStats(msgspec.Struct):
     iteration_details: Any = None
     prefix_cache_stats: PrefixCacheStats = msgspec.field(default_factory=PrefixCacheStats)
     connector_prefix_cache_stats: Any = None
-    kv_cache_eviction_events: list[Any] = []
+    kv_cache_eviction_events: list[EvictionEvent] = []
     spec_decoding_stats: Any = None
     kv_connector_stats: Any = None
     ec_connector_stats: Any = None

@@ -122,6 +122,15 @@ class LoraOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricOptions:
+    """What engines are asked to tell for /metrics and the line of statistics, beyond what they always do."""
+
+    kv_sample: float | None = None              # share of KV blocks that are watched; None: no metrics of their lives
+    work: bool = False                          # estimates of arithmetic and memory traffic
+    graphs: bool = False                        # which recorded graphs steps use
+
+
+@dataclass(frozen=True, slots=True)
 class ServeConfig:
     """Everything `fastfront serve` was told, resolved: folders exist, numbers are in range."""
 
@@ -212,6 +221,7 @@ class ServeConfig:
     lora: LoraOptions = field(default_factory=LoraOptions)
 
     # logging
+    metrics: MetricOptions = field(default_factory=lambda: MetricOptions())
     otlp_traces_endpoint: str | None = None     # address of a collector (server/tracing/settings.py)
     histogram_buckets: dict[str, list[float]] = field(default_factory=dict)  # bounds of vllm:* by family, where they are others
     log: LogOptions = field(default_factory=lambda: LogOptions())

@@ -22,6 +22,7 @@ from engine.executor.make import make_executor
 from engine.executor.mp import WorkerDiedError
 from engine.executor.processes import core_title
 from engine.kv_cache.manager import KvCacheManager
+from engine.kv_cache.residency import Residency
 from engine.lifecycle import die_with_parent, set_title
 from engine.model.errors import ModelError
 from engine.progress import teller
@@ -87,7 +88,8 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
         say(f"error: {error}")
         executor.close()
         return 1
-    scheduler = Scheduler(limits, KvCacheManager(info.num_blocks, info.block_size))
+    residency = None if config.kv_sample is None else Residency(config.kv_sample)
+    scheduler = Scheduler(limits, KvCacheManager(info.num_blocks, info.block_size, residency))
     messages: queue.SimpleQueue[Output | Dead] = queue.SimpleQueue()
     signals = _signal_pipe((signal.SIGTERM, signal.SIGINT) if options.headless else (signal.SIGTERM,))
     watch = link.connect()

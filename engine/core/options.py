@@ -77,6 +77,8 @@ def parse(argv: list[str]) -> CoreOptions:
         help="scores that logprobs show: of the model, or as the token was drawn from them (raw_logprobs)",
     )  # fmt: skip
     ap.add_argument("--hf-overrides", type=_object, default={}, metavar="JSON", help="what config.json is to say instead")
+    ap.add_argument("--kv-cache-metrics", action="store_true", help="tell what becomes of KV blocks")
+    ap.add_argument("--kv-cache-metrics-sample", type=_share, default=0.01, metavar="X", help="share of blocks watched")
     for name, what in (("start", "begins"), ("end", "ends; constraints on the output hold from there on")):
         ap.add_argument(f"--reasoning-{name}", action="append", metavar="TEXT", help=f"reasoning {what}; repeatable")
     ap.add_argument("--reasoning-cut", metavar="TEXT", help="what ends reasoning beyond its budget (the first --reasoning-end)")
@@ -94,6 +96,8 @@ def parse(argv: list[str]) -> CoreOptions:
             ap.error(f"--{name.replace('_', '-')} must not be empty")
     if (cut := values["reasoning_cut"]) is not None and not cut.endswith(values["reasoning_end"] or "\0"):
         ap.error("--reasoning-cut must end with a --reasoning-end")
+    sample = values.pop("kv_cache_metrics_sample")
+    values["kv_sample"] = sample if values.pop("kv_cache_metrics") and values["log_stats"] else None
     budget, seqs = values["max_num_batched_tokens"], values["max_num_seqs"]
     if budget is not None and budget < seqs:
         ap.error(f"--max-num-batched-tokens {budget} is less than --max-num-seqs {seqs}")

@@ -98,7 +98,9 @@ class Outbox:
 
     def _take_stats(self) -> SchedulerStats:
         self._told = self._load()
-        return self._stats(self._scheduler.take_prefix_stats())
+        stats = self._stats(self._scheduler.take_prefix_stats())
+        stats.kv_cache_eviction_events = self._scheduler.cache.take_evictions()
+        return stats
 
     def _stats(self, prefix: PrefixCacheStats) -> SchedulerStats:
         running, waiting, held = self._load()

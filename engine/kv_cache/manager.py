@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from engine.kv_cache.hashing import PrefixHashes
 from engine.kv_cache.pool import BlockPool
+from engine.kv_cache.residency import Residency
+from engine.protocol import EvictionEvent
 
 
 class KvCacheManager:
@@ -14,9 +16,10 @@ class KvCacheManager:
     Full blocks of computed tokens may be in several tables. Nobody writes to them again: a table grows at its end.
     """
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, residency: Residency | None = None) -> None:
         self.block_size = block_size
-        self._pool = BlockPool(num_blocks)
+        self._residency = residency
+        self._pool = BlockPool(num_blocks, residency)
         self._tables: dict[str, list[int]] = {}
         self._named: dict[str, int] = {}
 
@@ -34,6 +37,10 @@ class KvCacheManager:
     def usage(self) -> float:
         """Share of the blocks in use, 0..1."""
         return 1.0 - self._pool.free / self._pool.count
+
+    def take_evictions(self) -> list[EvictionEvent]:
+        """What became of watched blocks since the last call."""
+        return [] if self._residency is None else self._residency.take()
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that `tokens` tokens need."""

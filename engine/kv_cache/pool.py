@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from engine.kv_cache.residency import Residency
+
 
 class BlockPool:
     """Blocks 1..count, each free or held by one or more holders. Owned by the scheduler's thread.
@@ -15,11 +17,12 @@ class BlockPool:
     something new: blocks without a name go first, then those that have been free for the longest time.
     """
 
-    def __init__(self, count: int) -> None:
-        """`count` usable blocks; the cache itself needs one more for the null block."""
+    def __init__(self, count: int, residency: Residency | None = None) -> None:
+        """`count` usable blocks; the cache itself needs one more for the null block. `residency` is told what becomes of them."""
         if count < 1:
             raise ValueError("a pool needs at least one block")
         self.count = count
+        self._residency = residency
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, count + 1))
         self._holders = [0] * (count + 1)
         self._names: list[bytes | None] = [None] * (count + 1)
@@ -56,6 +59,8 @@ class BlockPool:
                 self._names[block] = None
             self._holders[block] = 1
             blocks.append(block)
+        if self._residency is not None:
+            self._residency.given(blocks)
         return blocks
 
     def share(self, blocks: list[int]) -> None:
@@ -64,6 +69,8 @@ class BlockPool:
             if self._holders[block] == 0:
                 del self._free[block]
             self._holders[block] += 1
+        if self._residency is not None:
+            self._residency.used(blocks)
 
     def name(self, block: int, name: bytes) -> None:
         """Name the content of a held block; without effect if another block has that name."""
@@ -75,6 +82,8 @@ class BlockPool:
         """No content can be found any more."""
         self._named.clear()
         self._names = [None] * (self.count + 1)
+        if self._residency is not None:
+            self._residency.forget()
 
     def give_back(self, blocks: list[int]) -> None:
         """One holder less for each, the last first: the end of a prefix is reused before its beginning.

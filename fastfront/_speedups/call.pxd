@@ -35,6 +35,7 @@ cdef struct Choice:
     double queued_at            # by the engine's clock (monotonic s), as the next three; 0: not told
     double scheduled_at         # the first time
     double first_at             # when its first token was made; 0 before
+    double first_here_at        # when its first token was taken, by the frontend's clock; 0 before
     double token_at             # when its newest was
     double known_at             # of a call with metrics: token_at, known before the answer is encoded
     uint32_t cached_tokens      # of the prompt

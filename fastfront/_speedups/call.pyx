@@ -272,6 +272,12 @@ cdef class Call:
         return self.c.prompt_tokens, self.c.completion_tokens
 
     @property
+    def first_token_s(self):
+        """Seconds from the request's arrival until the first choice's first token came; None before."""
+        cdef Choice *ch = self.c.choices
+        return max(0.0, ch.first_here_at - self.c.arrived_at) if ch != NULL and ch.first_here_at > 0 else None
+
+    @property
     def phases(self) -> tuple:
         """Seconds that the first choice spent in (queue, prefill, decode) by its engine's clock; None for what is not known.
 

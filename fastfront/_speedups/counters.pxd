@@ -8,7 +8,7 @@ from fastfront._speedups.scheduler_stats cimport SchedulerStats
 
 
 cdef struct EngineCounters:
-    Histogram histograms[16]        # by EngineHistogram
+    Histogram histograms[19]        # by EngineHistogram
     uint64_t tokens                 # generated for live choices
     uint64_t prompt_tokens          # of requests that were submitted
     uint64_t computed_tokens        # prompt tokens that the engine computed,

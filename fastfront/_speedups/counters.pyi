@@ -24,6 +24,9 @@ class EngineCounts(TypedDict):
     drafts: int
     draft_tokens: int
     accepted_tokens: int
+    flops: float
+    read_bytes: float
+    write_bytes: float
     accepted_at: list[int]
 
 class Counters:

@@ -120,7 +120,8 @@ cdef class Counters:
             h = self.of(ch.engine).histograms
             if a.first:
                 ch.first_at = at
-                tokens += ch.prompt_tokens
+                ch.first_here_at = now
+                tokens += ch.prompt_tokens - min(ch.cached_tokens, ch.prompt_tokens)
                 observe(&h[<int>HIST_TTFT], span(ch.call.arrived_at, now))
             elif a.more:
                 observe(&h[<int>HIST_ITL], span(ch.token_at, at))
@@ -173,6 +174,9 @@ cdef class Counters:
             "drafts": e.stats.drafts,
             "draft_tokens": e.stats.draft_tokens,
             "accepted_tokens": e.stats.accepted_tokens,
+            "flops": e.stats.flops,
+            "read_bytes": e.stats.read_bytes,
+            "write_bytes": e.stats.write_bytes,
             "accepted_at": [e.stats.accepted_at[i] for i in range(e.stats.positions)],
         }
 

@@ -26,6 +26,9 @@ cdef enum EngineHistogram:      # of one engine; per choice where nothing else i
     HIST_N                      # choices, per prompt
     HIST_PREEMPTIONS            # how often it was preempted
     HIST_STEP                   # prompt and generated tokens per engine message
+    HIST_KV_LIFETIME            # seconds that a KV block had its content, of a sample of blocks as the next two
+    HIST_KV_IDLE                # seconds from its last use until it was given away
+    HIST_KV_REUSE               # seconds between its uses
     ENGINE_HISTOGRAMS
 
 

@@ -18,6 +18,8 @@ cdef double PREEMPTIONS[7]
 PREEMPTIONS[:] = [1, 2, 3, 4, 5, 10, 20]
 cdef double STEP[13]
 STEP[:] = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]
+cdef double RESIDENCY[21]
+RESIDENCY[:] = [.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800]
 cdef double DELAY[16]
 DELAY[:] = [.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5]
 cdef double FEW[8]
@@ -40,6 +42,9 @@ ENGINE_NAMES = (                # by EngineHistogram
     "vllm:request_params_n",
     "vllm:request_num_preemptions",
     "vllm:iteration_tokens_total",
+    "vllm:kv_block_lifetime_seconds",
+    "vllm:kv_block_idle_before_evict_seconds",
+    "vllm:kv_block_reuse_gap_seconds",
 )
 FAMILIES = {                    # that get their bounds together
     "request_latency": ENGINE_NAMES[<int>HIST_E2E:<int>HIST_INFERENCE + 1],
@@ -49,6 +54,7 @@ FAMILIES = {                    # that get their bounds together
     "request_params_n": (ENGINE_NAMES[<int>HIST_N],),
     "request_num_preemptions": (ENGINE_NAMES[<int>HIST_PREEMPTIONS],),
     "request_tokens": ENGINE_NAMES[<int>HIST_PROMPT:<int>HIST_MAX_TOKENS + 1],
+    "kv_cache_residency": ENGINE_NAMES[<int>HIST_KV_LIFETIME:<int>HIST_KV_REUSE + 1],
 }
 MOST_BOUNDS = MAX_BOUNDS
 LANE_NAMES = (                  # by LaneHistogram
@@ -82,6 +88,9 @@ cdef void engine_histograms_init(Histogram *all) noexcept nogil:
     histogram_init(&all[<int>HIST_N], PER_PROMPT, 5)
     histogram_init(&all[<int>HIST_PREEMPTIONS], PREEMPTIONS, 7)
     histogram_init(&all[<int>HIST_STEP], STEP, 13)
+    histogram_init(&all[<int>HIST_KV_LIFETIME], RESIDENCY, 21)
+    histogram_init(&all[<int>HIST_KV_IDLE], RESIDENCY, 21)
+    histogram_init(&all[<int>HIST_KV_REUSE], RESIDENCY, 21)
 
 
 cdef int engine_histograms_use(Histogram *all, str family, object bounds, double *own) except -1:

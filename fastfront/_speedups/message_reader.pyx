@@ -6,6 +6,7 @@ from libc.string cimport memcmp, memmove
 
 from fastfront._speedups.buffers cimport array_reserve, buf_byte, buf_free, buf_init, buf_int, buf_put
 from fastfront._speedups.call cimport CallC, Choice
+from fastfront._speedups.counters cimport EngineCounters
 from fastfront._speedups.detokenizer cimport detok_feed, detok_flush
 from fastfront._speedups.drafts cimport drafts_put
 from fastfront._speedups.histograms cimport LANE_EVENT_TOKENS, observe
@@ -21,7 +22,7 @@ from fastfront._speedups.output cimport (
 )
 from fastfront._speedups.passage cimport Passing, passage_put, passage_takes
 from fastfront._speedups.prefetch cimport CACHE_LINE, prefetch
-from fastfront._speedups.scheduler_stats cimport SchedulerStats, scheduler_stats_read
+from fastfront._speedups.scheduler_stats cimport scheduler_stats_read
 from fastfront._speedups.sse cimport json_body, sse_delta, sse_end, sse_role
 from fastfront._speedups.stop_matcher cimport StopHit, stops_feed
 from fastfront._speedups.stream_table cimport StreamTable
@@ -438,12 +439,12 @@ cdef class MessageReader(StreamTable):
     cdef bint take_stats(self, int64_t engine, Cursor *rest) noexcept nogil:
         """Scheduler stats and the time, behind the outputs. True if Python must look at `rest` too."""
         cdef Cursor c = rest[0]
-        cdef SchedulerStats *stats
+        cdef EngineCounters *counters
         cdef bint found = False
         if mp_peek(&c) == MP_MAP:
-            stats = &self.counters.of(engine).stats
-            found = scheduler_stats_read(&c, stats) != 0
-            stats.at = self.now
+            counters = self.counters.of(engine)
+            found = scheduler_stats_read(&c, &counters.stats, counters.histograms) != 0
+            counters.stats.at = self.now
         elif c.p < c.end and not mp_nil(&c):
             return True
         if found:                           # the cursor may stand anywhere

@@ -1,5 +1,6 @@
 """scheduler_stats of the wire: gauges replace, counters add up."""
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from fastfront._speedups.histograms cimport Histogram
 from fastfront._speedups.msgpack cimport Cursor
 
 
@@ -19,11 +20,13 @@ cdef struct SchedulerStats:
     uint64_t drafts, draft_tokens, accepted_tokens  # of speculative decoding
     uint64_t accepted_at[32]        # accepted tokens by place in their draft
     uint32_t positions              # of those, as many as the engine has told of
+    double flops, read_bytes, write_bytes           # estimated, of a device; whole numbers, too large for integers in the long run
     bint adapters                   # the newest named LoRA adapters
     int64_t told_waiting            # waiting and deferred, and kv_usage, when Python was last told
     double told_usage
 
 
-# Reads a scheduler_stats map into `s`; unknown keys are passed over. 0; 1 if Python should look at it too: the load has changed,
-# or there are (or no longer are) LoRA adapters; -1 if it is malformed: the cursor then stands anywhere.
-cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s) noexcept nogil
+# Reads a scheduler_stats map into `s`, and what became of KV blocks into `histograms`, the engine's; unknown keys are passed over.
+# 0; 1 if Python should look at it too: the load has changed, there are (or no longer are) LoRA adapters, or it tells of a recorded
+# graph; -1 if it is malformed: the cursor then stands anywhere.
+cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s, Histogram *histograms) noexcept nogil

@@ -4,6 +4,7 @@ from libc.math cimport fabs
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, strlen
 
+from fastfront._speedups.histograms cimport HIST_KV_IDLE, HIST_KV_LIFETIME, HIST_KV_REUSE, Histogram, observe
 from fastfront._speedups.msgpack cimport (
     MP_ARRAY, MP_INT, MP_MAP, Cursor, mp_array, mp_float, mp_int, mp_map, mp_peek, mp_skip, mp_str,
 )
@@ -29,6 +30,89 @@ cdef int add(Cursor *c, uint64_t *to) noexcept nogil:
         return -1
     if value > 0:
         to[0] += <uint64_t>value
+    return 0
+
+
+cdef int add_float(Cursor *c, double *to) noexcept nogil:
+    """The same of numbers of any kind."""
+    cdef double value = 0.0
+    if mp_float(c, &value) < 0:
+        return mp_skip(c, 1)
+    if 0.0 < value < 1e300:
+        to[0] += value
+    return 0
+
+
+cdef int observe_seconds(Cursor *c, Histogram *h) noexcept nogil:
+    """What is no number, or negative, is passed over."""
+    cdef double value = -1.0
+    if mp_float(c, &value) < 0:
+        return mp_skip(c, 1)
+    if 0.0 <= value < 1e300:
+        observe(h, value)
+    return 0
+
+
+cdef int read_eviction(Cursor *c, Histogram *histograms) noexcept nogil:
+    """One block that was given away."""
+    cdef uint32_t pairs, gaps, n, k, i
+    cdef const char *key
+    cdef int r
+    if mp_peek(c) != MP_MAP:
+        return mp_skip(c, 1)
+    mp_map(c, &pairs)
+    for k in range(pairs):
+        if mp_str(c, &key, &n) < 0:
+            return -1
+        r = 0
+        if named(key, n, b"lifetime_seconds"):
+            r = observe_seconds(c, &histograms[<int>HIST_KV_LIFETIME])
+        elif named(key, n, b"idle_seconds"):
+            r = observe_seconds(c, &histograms[<int>HIST_KV_IDLE])
+        elif named(key, n, b"reuse_gaps_seconds") and mp_peek(c) == MP_ARRAY:
+            mp_array(c, &gaps)
+            for i in range(gaps):
+                if observe_seconds(c, &histograms[<int>HIST_KV_REUSE]) < 0:
+                    return -1
+        else:
+            r = mp_skip(c, 1)
+        if r < 0:
+            return -1
+    return 0
+
+
+cdef int read_evictions(Cursor *c, Histogram *histograms) noexcept nogil:
+    cdef uint32_t count, k
+    if mp_peek(c) != MP_ARRAY:
+        return mp_skip(c, 1)
+    mp_array(c, &count)
+    for k in range(count):
+        if read_eviction(c, histograms) < 0:
+            return -1
+    return 0
+
+
+cdef int read_work(Cursor *c, SchedulerStats *s) noexcept nogil:
+    """perf_stats."""
+    cdef uint32_t pairs, n, k
+    cdef const char *key
+    cdef int r
+    if mp_peek(c) != MP_MAP:
+        return mp_skip(c, 1)
+    mp_map(c, &pairs)
+    for k in range(pairs):
+        if mp_str(c, &key, &n) < 0:
+            return -1
+        if named(key, n, b"num_flops_per_gpu"):
+            r = add_float(c, &s.flops)
+        elif named(key, n, b"num_read_bytes_per_gpu"):
+            r = add_float(c, &s.read_bytes)
+        elif named(key, n, b"num_write_bytes_per_gpu"):
+            r = add_float(c, &s.write_bytes)
+        else:
+            r = mp_skip(c, 1)
+        if r < 0:
+            return -1
     return 0
 
 
@@ -91,11 +175,11 @@ cdef int read_drafts(Cursor *c, SchedulerStats *s) noexcept nogil:
     return 0
 
 
-cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s) noexcept nogil:
+cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s, Histogram *histograms) noexcept nogil:
     cdef uint32_t pairs, n, k, adapters
     cdef const char *key
     cdef int r
-    cdef bint adapters_now = False, look_again
+    cdef bint adapters_now = False, graph = False, look_again
     cdef Cursor look
     if mp_map(c, &pairs) < 0:
         return -1
@@ -116,8 +200,14 @@ cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s) noexcept nogil:
             r = read_cache(c, &s.external_queries, &s.external_hits)
         elif named(key, n, b"spec_decoding_stats"):
             r = read_drafts(c, s)
+        elif named(key, n, b"kv_cache_eviction_events"):
+            r = read_evictions(c, histograms)
+        elif named(key, n, b"perf_stats"):
+            r = read_work(c, s)
         else:
-            if named(key, n, b"running_lora_adapters") or named(key, n, b"waiting_lora_adapters"):
+            if named(key, n, b"cudagraph_stats"):
+                graph = mp_peek(c) == MP_MAP
+            elif named(key, n, b"running_lora_adapters") or named(key, n, b"waiting_lora_adapters"):
                 look = c[0]
                 if mp_peek(c) == MP_MAP and mp_map(&look, &adapters) == 0 and adapters:
                     adapters_now = True
@@ -125,7 +215,10 @@ cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s) noexcept nogil:
         if r < 0:
             return -1
     s.messages += 1
-    look_again = adapters_now or s.adapters or s.waiting + s.deferred != s.told_waiting or fabs(s.kv_usage - s.told_usage) >= USAGE_STEP
+    look_again = (
+        adapters_now or s.adapters or graph
+        or s.waiting + s.deferred != s.told_waiting or fabs(s.kv_usage - s.told_usage) >= USAGE_STEP
+    )
     s.adapters = adapters_now
     if look_again:
         s.told_waiting = s.waiting + s.deferred

@@ -47,7 +47,7 @@ REFUSED = (
         "enable-mamba-cache-stochastic-rounding dcp-q-replicate enable-hc-sp enable-ep-weight-filter enable-dbo "
         "enable-elastic-ep enable-eplb ray-workers-use-nsight kv-sharing-fast-prefill swa-bounded-replay "
         "enable-mamba-shared-prefix-checkpoint "
-        "use-replayssm cudagraph-metrics enable-layerwise-nvtx-tracing enable-logging-iteration-details",
+        "use-replayssm enable-layerwise-nvtx-tracing enable-logging-iteration-details",
     ),
     Group("weights are used as they are", "quantization-config", "allow-deprecated-quantization"),
     Group("use --gpu-memory-utilization or --kv-cache-memory-bytes", "device-memory-utilization"),

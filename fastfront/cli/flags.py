@@ -5,10 +5,10 @@ from __future__ import annotations
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
 from typing import Any
 
+from fastfront.cli.observing import add_observing_flags
 from fastfront.cli.values import (
     decimal,
     filled,
-    histogram_buckets,
     hub_token,
     json_object,
     lora_module,
@@ -34,6 +34,7 @@ def add_serve_flags(parser: ArgumentParser) -> None:
     _adapters(parser)
     _model(parser)
     _logging(parser)
+    add_observing_flags(parser)
 
 
 def _flag(group: Any, name: str, help_text: str, **options: Any) -> None:
@@ -237,10 +238,3 @@ def _logging(parser: ArgumentParser) -> None:
     _switch(group, "enable-log-outputs", "log every answer's text and finish reason; needs --enable-log-requests")
     _flag(group, "enable-log-deltas", "and each piece of streams as it is sent (on)", action=BooleanOptionalAction, default=True)
     _flag(group, "max-log-len", "most characters of a prompt or an answer in the log (all)", type=whole(0), metavar="N")
-    _flag(group, "otlp-traces-endpoint", "send a span of every generation to this OpenTelemetry collector: OTLP over gRPC, or "
-          "over HTTP with $OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf",
-          metavar="URL")  # fmt: skip
-    _flag(group, "custom-histogram-buckets", "buckets of /metrics by family, such as {\"time_to_first_token\": [0.1, 1]}",
-          type=histogram_buckets, default={}, metavar="JSON")
-    _switch(group, "disable-log-stats", "no vllm:* in /metrics, and no regular line of statistics (every "
-            "$VLLM_LOG_STATS_INTERVAL or 10 seconds)")

@@ -87,7 +87,6 @@ _TEXT = "only text is served"
 _ONE_DEVICE = "engines are split by --tensor-parallel-size, on one machine; --data-parallel-size starts several"
 _LORA = "the engine has no such setting for adapters"
 _TLS = "clients' certificates are not asked for; put a proxy in front"
-_OTHER_METRICS = "/metrics has a fixed set of names"
 
 _DROPPED: Mapping[str, Known] = {
     "trust-remote-code": _drop("no code of a model is run", switch=True),
@@ -182,11 +181,6 @@ _REFUSED: Mapping[str, Known] = {
     "runner": Known("text is generated", neutral=("auto", "generate")),
     "convert": Known("text is generated", neutral=("auto", "none")),
     "default-mm-loras": Known(_TEXT),
-    "show-hidden-metrics-for-version": Known(_OTHER_METRICS),
-    "kv-cache-metrics": Known(_OTHER_METRICS, switch=True),
-    "kv-cache-metrics-sample": Known(_OTHER_METRICS),
-    "enable-mfu-metrics": Known(_OTHER_METRICS, switch=True),
-    "collect-detailed-traces": Known("see /metrics"),
     "kv-transfer-config": Known("an engine keeps its cache to itself"),
     "ec-transfer-config": Known(_TEXT),
     "kv-events-config": Known("an engine keeps its cache to itself"),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fastfront.config import LoadBalancing
 
 DEFAULT_RPC_PORT = 29550
-HEADLESS_GROUPS = ("engines", "logging", "model", "options", "positional arguments")
+HEADLESS_GROUPS = ("engines", "logging", "model", "options", "positional arguments", "traces and metrics")
 _ELSEWHERE = (
     "--engine-args", "--engine-python", "--engine-restarts", "--tensor-parallel-size", "--per-request-spec-decode-metrics",
 )  # fmt: skip

@@ -14,6 +14,7 @@ from fastfront.cli.known import UnsupportedFlagError, sift
 from fastfront.cli.layout import conflict, placement, rpc_port
 from fastfront.cli.logging import log_options
 from fastfront.cli.model import Hub, resolve_model
+from fastfront.cli.observing import metric_options, remarks
 from fastfront.cli.speculative import SpeculationError, speculative_config
 from fastfront.cli.words import config_words, given_flags, joined_dots, unreadable, with_dashes
 from fastfront.config import (
@@ -47,17 +48,17 @@ def parse(words: Sequence[str], parser: ArgumentParser) -> Namespace:
     words, engine_words = _divided(words)
     more: Sequence[str] = ()
     try:
-        own, remarks = sift(joined_dots([with_dashes(word) for word in words], declared), declared)
+        own, said = sift(joined_dots([with_dashes(word) for word in words], declared), declared)
         args = parser.parse_args(own)
         if args.config is not None:
             more = config_words(args.config, given_flags(own), many, bool(args.model or args.model_flag))
             more, further = sift(more, declared)
-            remarks += further
+            said += further
             _check_text(more, parser)
             args = parser.parse_args([*own, *more])
     except UnsupportedFlagError as error:
         parser.error(str(error))
-    args.remarks = remarks
+    args.remarks = [*said, *remarks(args)]
     args.engine_words = engine_words
     groups = {
         str(group.title): [name for action in group._group_actions for name in action.option_strings]
@@ -191,6 +192,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         parsers=_parsers(args, parser),
         lora=_lora(args, parser),
         otlp_traces_endpoint=args.otlp_traces_endpoint,
+        metrics=metric_options(args, engine, parser),
         histogram_buckets=args.custom_histogram_buckets,
         log=log_options(args),
     )

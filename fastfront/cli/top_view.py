@@ -42,6 +42,7 @@ class View:
                        ("prompt tokens/s", number(span.rate("vllm:prompt_tokens_total"))),
                        ("requests/s", number(span.rate("vllm:request_success_total")))),
             self._times(span),
+            *self._drafts(span),
             self._line(("CPU", percent(span.rate("process_cpu_seconds_total"))),
                        ("RSS", f"{now.total('process_resident_memory_bytes') / 2**20:,.0f} MB"),
                        ("descriptors", number(now.total("process_open_fds"))),
@@ -65,6 +66,16 @@ class View:
             half, most = span.bucket(0.5, name), span.bucket(0.99, name)
             pairs.append((title, f"{milliseconds(half)} p50 {milliseconds(most)} p99"))
         return self._line(*pairs)
+
+    def _drafts(self, span: Span) -> list[str]:
+        """Speculative decoding, if there is some."""
+        drafts = span.grown("vllm:spec_decode_num_drafts_total")
+        drafted = span.grown("vllm:spec_decode_num_draft_tokens_total")
+        if not drafts or not drafted:
+            return []
+        accepted = span.grown("vllm:spec_decode_num_accepted_tokens_total")
+        return [self._line(("drafts/s", number(drafts / span.seconds)), ("accepted", percent(accepted / drafted)),
+                           ("tokens per draft", f"{1 + accepted / drafts:.2f}"))]  # fmt: skip
 
     def _lane_columns(self, span: Span) -> list[Column]:
         now = span.now

@@ -127,9 +127,9 @@ def histogram_buckets(text: str) -> dict[str, list[float]]:
     for family, bounds in json_object(text).items():
         if family not in FAMILIES:
             raise ArgumentTypeError(f"{family!r} is none of {', '.join(FAMILIES)}")
-        numbers = isinstance(bounds, list) and all(type(bound) in (int, float) and abs(bound) < 1e300 for bound in bounds)
+        numbers = isinstance(bounds, list) and all(type(bound) in (int, float) and 0 < bound < 1e300 for bound in bounds)
         if not isinstance(bounds, list) or not numbers or not 0 < len(bounds) <= MOST_BOUNDS or bounds != sorted(set(bounds)):
-            raise ArgumentTypeError(f"{family}: not a list of up to {MOST_BOUNDS} rising numbers")
+            raise ArgumentTypeError(f"{family}: not a list of up to {MOST_BOUNDS} rising numbers above 0")
         found[family] = [float(bound) for bound in bounds]
     return found
 

@@ -92,7 +92,10 @@ def vllm_command(config: ServeConfig, python: str, index: int, host: str, port: 
     more["--per-request-spec-decode-metrics"] = config.draft_metrics if config.draft_metrics != "none" else None
     more["--tokenizer-mode"] = config.tokenizer_mode if config.tokenizer_mode != "auto" else None
     more["--tokenizer"] = None if config.tokenizer is None else str(config.tokenizer)  # its grammars need the tokens' texts
-    return [*command, *_options(config, more), *config.engine_args]
+    words = [*command, *_options(config, more)]
+    wanted = (("--enable-mfu-metrics", config.metrics.work), ("--cudagraph-metrics", config.metrics.graphs))
+    words += [flag for flag, on in wanted if on]
+    return [*words, *config.engine_args]
 
 
 def kept(python: str, title: str, command: list[str]) -> list[str]:
@@ -115,9 +118,12 @@ def _options(config: ServeConfig, more: Mapping[str, object | None]) -> list[str
         "--seed": config.seed,
         "--hf-overrides": json.dumps(config.hf_overrides) if config.hf_overrides else None,
         "--logprobs-mode": config.logprobs_mode if config.logprobs_mode != "raw_logprobs" else None,
+        "--kv-cache-metrics-sample": config.metrics.kv_sample,
         **more,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+    if config.metrics.kv_sample is not None:
+        words.append("--kv-cache-metrics")
     for name, wanted in (("enable-prefix-caching", config.enable_prefix_caching), ("async-scheduling", config.async_scheduling)):
         if wanted is not None:
             words.append(f"--{name}" if wanted else f"--no-{name}")

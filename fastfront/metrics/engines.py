@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from fastfront._speedups.histograms import ENGINE_NAMES
+from fastfront._speedups.histograms import ENGINE_NAMES, FAMILIES
 from fastfront._speedups.pump import Pump
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.handshake import EngineInfo
@@ -43,8 +43,12 @@ HISTOGRAM_TEXTS = {
     "vllm:request_params_max_tokens": "max_tokens asked for.",
     "vllm:request_params_n": "n asked for.",
     "vllm:request_num_preemptions": "How often a request was preempted.",
-    "vllm:iteration_tokens_total": "Prompt and generated tokens of an engine step.",
+    "vllm:iteration_tokens_total": "Computed prompt tokens and generated tokens of an engine step.",
+    "vllm:kv_block_lifetime_seconds": "From a KV block's first use until it is given to something else. Of a sample of blocks.",
+    "vllm:kv_block_idle_before_evict_seconds": "From a KV block's last use until then.",
+    "vllm:kv_block_reuse_gap_seconds": "Between the last uses of a KV block, where it is found again.",
 }
+RESIDENCY = frozenset(FAMILIES["kv_cache_residency"])
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")  # in the order of the wire's finish_reason values
 CACHE_FACTS = (
     "block_size", "num_gpu_blocks", "mamba_block_size", "kv_cache_size_tokens", "kv_cache_max_concurrency",
@@ -53,7 +57,7 @@ ADAPTERS = ("waiting_lora_adapters", "running_lora_adapters")
 LABELS = ["model_name", "engine"]
 Count = Literal[
     "tokens", "prompt_tokens", "computed_tokens", "cached_tokens", "external_tokens", "preemptions", "queries", "hits",
-    "external_queries", "external_hits", "drafts", "draft_tokens", "accepted_tokens",
+    "external_queries", "external_hits", "drafts", "draft_tokens", "accepted_tokens", "flops", "read_bytes", "write_bytes",
 ]  # fmt: skip
 COUNTERS: tuple[tuple[str, str, Count], ...] = (
     ("vllm:num_preemptions", "Times that a request was preempted.", "preemptions"),
@@ -63,6 +67,9 @@ COUNTERS: tuple[tuple[str, str, Count], ...] = (
     ("vllm:prefix_cache_hits", "Prompt tokens found there.", "hits"),
     ("vllm:external_prefix_cache_queries", "Prompt tokens looked up through a KV connector.", "external_queries"),
     ("vllm:external_prefix_cache_hits", "Prompt tokens found there.", "external_hits"),
+    ("vllm:estimated_flops_per_gpu", "Floating-point operations of a device, with --enable-mfu-metrics.", "flops"),
+    ("vllm:estimated_read_bytes_per_gpu", "Bytes it read from its memory.", "read_bytes"),
+    ("vllm:estimated_write_bytes_per_gpu", "Bytes it wrote there.", "write_bytes"),
 )
 DRAFT_COUNTERS: tuple[tuple[str, str, Count], ...] = (
     ("vllm:spec_decode_num_drafts", "Drafts of speculative decoding.", "drafts"),
@@ -89,8 +96,12 @@ class EngineCollector:
         stats: Callable[[], Mapping[int, Mapping[str, Any]]],
         created: float,
         custom: Iterable[str] = (),
+        residency: bool = False,
+        draft_tokens: int | None = None,
     ) -> None:
-        """`custom` are the histograms with bounds of the operator's.
+        """`custom` are the histograms with bounds of the operator's. `residency`: engines tell of KV blocks' lives.
+
+        `draft_tokens` is the most that a draft has, 0 if that is not known; None: no engine is known to make any.
 
         `stats()` gives the engines' newest scheduler_stats, which are looked at for LoRA adapters only.
         """
@@ -102,12 +113,16 @@ class EngineCollector:
         self._stats = stats
         self._created = created
         self._ending = TOKEN_HISTOGRAMS.difference(custom)
+        self._histogram_names = [name for name in ENGINE_NAMES if residency or name not in RESIDENCY]
+        self._draft_tokens = draft_tokens
 
     def collect(self) -> Iterator[Metric]:
         read = [[pump.counters.read(engine.index) for pump in self._pumps] for engine in self._engines]
         yield from self._loads(read)
         for name, text, key in COUNTERS:
             yield self._counter(name, text, key, read)
+        for name in ("vllm:mm_cache_queries", "vllm:mm_cache_hits"):
+            yield self._none(name)
         yield from self._prompt_sources(read)
         finished = CounterMetricFamily("vllm:request_success", "Finished requests.", labels=[*LABELS, "finished_reason"])
         for engine, counts in enumerate(read):
@@ -128,6 +143,13 @@ class EngineCollector:
         family = CounterMetricFamily(name, text, labels=LABELS)
         for engine, counts in enumerate(read):
             add_counter(family, self._where(engine), sum(lane[key] for lane in counts), self._created)
+        return family
+
+    def _none(self, name: str) -> Metric:
+        """vLLM's counters of its cache of media, for dashboards that ask for them: there are no media."""
+        family = CounterMetricFamily(name, "Media looked up, or found, in a cache: none are served.", labels=LABELS)
+        for engine in range(len(self._engines)):
+            add_counter(family, self._where(engine), 0, self._created)
         return family
 
     def _loads(self, read: list[list[EngineCounts]]) -> Iterator[Metric]:
@@ -163,7 +185,7 @@ class EngineCollector:
     def _histograms(self) -> Iterator[Metric]:
         """What the lanes have counted, added up. Token counts end at the longest sequence, as vLLM's buckets do."""
         read = [[pump.counters.histograms(engine.index) for pump in self._pumps] for engine in self._engines]
-        for name in ENGINE_NAMES:
+        for name in self._histogram_names:
             family = HistogramMetricFamily(name, HISTOGRAM_TEXTS[name], labels=LABELS)
             most = self._max_model_len if name in self._ending else float("inf")
             for engine, lanes in enumerate(read):
@@ -171,8 +193,8 @@ class EngineCollector:
             yield family
 
     def _drafts(self, read: list[list[EngineCounts]]) -> Iterator[Metric]:
-        """Speculative decoding, once there is some."""
-        if not any(lane["drafts"] for counts in read for lane in counts):
+        """Speculative decoding, where it is known to be on, or once there is some."""
+        if self._draft_tokens is None and not any(lane["drafts"] for counts in read for lane in counts):
             return
         for name, text, key in DRAFT_COUNTERS:
             yield self._counter(name, text, key, read)
@@ -180,7 +202,7 @@ class EngineCollector:
             "vllm:spec_decode_num_accepted_tokens_per_pos", "Those by place in their draft.", labels=[*LABELS, "position"]
         )
         for engine, counts in enumerate(read):
-            for position in range(max(len(lane["accepted_at"]) for lane in counts)):
+            for position in range(max(self._draft_tokens or 0, *(len(lane["accepted_at"]) for lane in counts))):
                 value = sum(lane["accepted_at"][position] for lane in counts if position < len(lane["accepted_at"]))
                 add_counter(family, [*self._where(engine), str(position)], value, self._created)
         yield family

@@ -31,6 +31,7 @@ from fastfront.engine_client.utility import Utilities
 from fastfront.errors import EngineError, FastfrontError, SetupError
 from fastfront.metrics.engines import EngineCollector
 from fastfront.metrics.gc_watch import GcWatch
+from fastfront.metrics.graphs import GraphUses
 from fastfront.metrics.http import HttpMetrics
 from fastfront.metrics.lanes import LaneCollector
 from fastfront.metrics.registry import EngineStats, Metrics
@@ -91,6 +92,7 @@ class Server:
         self._balancer = Balancer(config.ranks, config.prefix_affinity)
         self._gc_watch = GcWatch()
         self._queues: dict[str, Callable[[], int]] = {}
+        self._graphs = GraphUses()
         self._sleep = SleepState(config.served_model_name[0], config.ranks)
         self._utilities = Utilities(self._balancer)
         self._lanes: list[Lane] = []
@@ -225,7 +227,7 @@ class Server:
         if self._exporter is not None:
             self._exporter.start()
         if config.log.stats_interval_s:
-            StatsLog(self._counts, config.log.stats_interval_s).start()
+            StatsLog(self._counts, config.log.stats_interval_s, self._graphs.take).start()
         metrics = self._metrics(serving, engines)
         if config.log.stats_interval_s:
             metrics.add(rejections)
@@ -284,7 +286,11 @@ class Server:
             return Metrics([own])
         model, length = self._config.served_model_name[0], serving.max_model_len
         custom = [name for family in self._config.histogram_buckets for name in FAMILIES[family]]
-        of_engines = EngineCollector(model, pumps, self._balancer, engines, length, self._stats.latest, created, custom)
+        of_engines = EngineCollector(
+            model, pumps, self._balancer, engines, length, self._stats.latest, created, custom,
+            residency=self._config.metrics.kv_sample is not None,
+            draft_tokens=_draft_length(self._config),
+        )  # fmt: skip
         return Metrics([of_engines, self._sleep, serving.tool_calls, own])
 
     def _load(self) -> Load:
@@ -303,6 +309,8 @@ class Server:
     def _on_stats(self, engine: int, stats: dict[str, Any]) -> None:
         """An engine's newest scheduler_stats. On a lane's thread."""
         self._stats.put(engine, stats)
+        if self._config.metrics.graphs:
+            self._graphs.add(stats.get("cudagraph_stats"))
         waiting, usage = stats.get("num_waiting_reqs"), stats.get("kv_cache_usage")
         if isinstance(waiting, int) and isinstance(usage, (int, float)):
             self._balancer.report(engine, waiting, usage)
@@ -354,6 +362,14 @@ class Server:
         deadline = time.monotonic() + timeout_s
         while self._live() and time.monotonic() < deadline and self._signals <= signals:
             time.sleep(DRAIN_POLL_S)
+
+
+def _draft_length(config: ServeConfig) -> int | None:
+    """The most tokens of a draft, 0 if engines decide it; None: none are made, as far as is known here."""
+    if config.speculative is None:
+        return None
+    length = config.speculative.get("num_speculative_tokens")
+    return length if isinstance(length, int) else 0
 
 
 def _exporter(endpoint: str) -> Exporter:

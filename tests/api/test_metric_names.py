@@ -9,10 +9,12 @@ import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from fastfront._speedups.msgpack import packb
 from tests.api.conftest import serve
 from tests.support.mock import scripted
 from tests.support.server import Server
 from tests.support.tokens import Pieces
+from tests.support.waiting import wait_for
 
 L = ("engine", "model_name")
 REASONS = {"stop", "length", "abort", "error", "repetition"}
@@ -44,6 +46,11 @@ COUNTERS = {
     "vllm:prompt_tokens_by_source": (*L, "source"),
     "vllm:prompt_tokens_cached": L,
     "vllm:prompt_tokens_cached_by_source": (*L, "source"),
+    "vllm:mm_cache_queries": L,
+    "vllm:mm_cache_hits": L,
+    "vllm:estimated_flops_per_gpu": L,
+    "vllm:estimated_read_bytes_per_gpu": L,
+    "vllm:estimated_write_bytes_per_gpu": L,
     "vllm:admission_rejections": ("model_name", "reason"),
     "vllm:request_success": (*L, "finished_reason"),
     "http_requests": ("handler", "method", "status"),
@@ -134,6 +141,59 @@ def test_summaries(families: Families, name: str) -> None:
     assert families[name].type == "summary"
     for suffix in ("_count", "_sum"):
         assert labels_of(families[name], suffix) == {SUMMARIES[name]}
+
+
+RESIDENCY = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800]
+TOLD = {
+    "num_running_reqs": 1, "num_waiting_reqs": 0, "kv_cache_usage": 0.0,
+    "kv_cache_eviction_events": [{"lifetime_seconds": 7.5, "idle_seconds": 2.5, "reuse_gaps_seconds": [0.5, 0.25]}],
+    "perf_stats": {"num_flops_per_gpu": 10**14, "num_read_bytes_per_gpu": 10**10, "num_write_bytes_per_gpu": 10**9},
+    "cudagraph_stats": {"num_unpadded_tokens": 7, "num_padded_tokens": 8, "num_paddings": 1, "runtime_mode": "FULL"},
+    "spec_decoding_stats": {"num_spec_tokens": 3, "num_drafts": 2, "num_draft_tokens": 6, "num_accepted_tokens": 3,
+                            "num_accepted_tokens_per_pos": [2, 1, 0], "num_draft_tokens_per_pos": [2, 2, 2]},
+}  # fmt: skip
+
+
+@pytest.fixture
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    flags = ("--kv-cache-metrics", "--enable-mfu-metrics", "--cudagraph-metrics", "--show-hidden-metrics-for-version", "0.31")
+    yield from serve(tmp_path_factory, "asked", *flags, env={"VLLM_LOG_STATS_INTERVAL": "1"})
+
+
+def test_what_engines_are_asked_to_tell(asked: Server, pieces: Pieces) -> None:
+    """Blocks' lives, the work of devices, recorded graphs, drafts: in /metrics and in the log."""
+    assert asked.mock is not None
+    assert "vllm:kv_block_lifetime_seconds" in read(asked), "from the beginning"
+    assert asked.completion(scripted(pieces.byte_level("a"), then="stop")).status_code == 200
+    asked.mock.raw(packb([0, [], TOLD, 1.0]))
+    families = wait_for(
+        lambda: "vllm:spec_decode_num_drafts" in (found := read(asked)) and found, "what the engine has told"
+    )
+    sums = {"lifetime": (1, 7.5), "idle_before_evict": (1, 2.5), "reuse_gap": (2, 0.75)}
+    for name, (count, total) in sums.items():
+        family = families[f"vllm:kv_block_{name}_seconds"]
+        assert value(families, family.name, f"{family.name}_count") == count
+        assert value(families, family.name, f"{family.name}_sum") == total
+        assert labels_of(family, "_bucket") == {L}
+        shown = [s.labels["le"] for s in family.samples if s.name.endswith("_bucket")]
+        assert [float(le) for le in shown] == [*RESIDENCY, float("inf")]
+    for name, wanted in (
+        ("estimated_flops_per_gpu", 1e14), ("estimated_read_bytes_per_gpu", 1e10), ("estimated_write_bytes_per_gpu", 1e9),
+        ("spec_decode_num_drafts", 2), ("spec_decode_num_draft_tokens", 6), ("spec_decode_num_accepted_tokens", 3),
+    ):  # fmt: skip
+        assert labels_of(families[f"vllm:{name}"], "_total") == {L}
+        assert value(families, f"vllm:{name}", f"vllm:{name}_total") == wanted
+    places = families["vllm:spec_decode_num_accepted_tokens_per_pos"]
+    assert {s.labels["position"]: s.value for s in places.samples if s.name.endswith("_total")} == {"0": 2, "1": 1, "2": 0}
+    wait_for(lambda: "| 7               | 8             | 1            | FULL         | 1" in asked.log(), "the table")
+    log = asked.log()
+    assert "MFU: " in log
+    assert "SpecDecoding metrics: Mean acceptance length: 2.50, " in log
+    assert "--show-hidden-metrics-for-version has no effect: no metric is hidden" in log
+
+
+def test_blocks_lives_are_shown_only_if_asked_for(families: Families) -> None:
+    assert not [name for name in families if "kv_block" in name]
 
 
 def value(families: Families, family: str, sample: str, **labels: str) -> float:

@@ -43,6 +43,7 @@ def test_generations_become_spans(kind: type[Collector | GrpcCollector], tmp_pat
     assert told["gen_ai.usage.completion_tokens"] == wanted["usage"]["completion_tokens"]
     assert (told["gen_ai.request.temperature"], told["gen_ai.request.top_p"]) == (0.5, 1.0)
     assert (told["gen_ai.request.max_tokens"], told["gen_ai.request.n"]) == (9, 1)
+    assert 0 < told["gen_ai.latency.time_to_first_token"] <= told["gen_ai.latency.e2e"], "also of an answer in one piece"
     phases = [told[f"gen_ai.latency.time_in_{name}"] for name in ("queue", "model_prefill", "model_decode")]
     assert told["gen_ai.latency.time_in_model_inference"] == phases[1] + phases[2]
     assert 0 <= min(phases) <= sum(phases) <= told["gen_ai.latency.e2e"] + 1.0

@@ -67,6 +67,9 @@ def test_every_histogram_counts_what_happened(rig: Rig) -> None:
         "request_params_n": 1,
         "request_num_preemptions": 2,
         "iteration_tokens_total": 3,
+        "kv_block_lifetime_seconds": 0,
+        "kv_block_idle_before_evict_seconds": 0,
+        "kv_block_reuse_gap_seconds": 0,
     }
     bounds, counts, sum_of = read["vllm:request_generation_tokens"]
     assert (counts[bounds.index(1)], counts[bounds.index(5)], sum_of) == (1, 1, 4.0)
@@ -89,6 +92,7 @@ def test_phases_of_a_request_by_the_engines_clock(rig: Rig) -> None:
     assert observed(rig, "request_inference_time_seconds") == (1, 4.0)
     assert observed(rig, "request_time_per_output_token_seconds") == (1, 1.0)
     assert observed(rig, "inter_token_latency_seconds") == (3, 3.0)
+    assert observed(rig, "iteration_tokens_total") == (4, 1.0 + 4.0), "of the prompt, only what was computed"
     assert observed(rig, "request_num_preemptions") == (1, 1.0)
     assert observed(rig, "request_prefill_kv_computed_tokens") == (1, 1.0)
     counts = rig.pump.counters.read(0)
@@ -188,6 +192,60 @@ def test_python_sees_stats_only_when_they_tell_something(rig: Rig) -> None:
     assert rest.endswith(packb(reply))
     for wrong in ([1], "text", {"num_waiting_reqs": "many", 5: 6}):
         assert rig.message(stats=wrong) is not None
+
+
+def eviction(lifetime: float, idle: float, *gaps: float) -> dict[str, Any]:
+    return {"lifetime_seconds": lifetime, "idle_seconds": idle, "reuse_gaps_seconds": list(gaps)}
+
+
+def test_what_became_of_blocks_is_observed(rig: Rig) -> None:
+    assert rig.message(stats=stats(kv_cache_eviction_events=[eviction(60.0, 2.0, 0.5, 0.25), eviction(4, 4)])) is None
+    rig.message(stats=stats(kv_cache_eviction_events=[]))
+    rig.message(stats=stats(kv_cache_eviction_events=[eviction(1.0, 0.0)]), engine=1)
+    assert observed(rig, "kv_block_lifetime_seconds") == (2, 64.0)
+    assert observed(rig, "kv_block_idle_before_evict_seconds") == (2, 6.0)
+    assert observed(rig, "kv_block_reuse_gap_seconds") == (2, 0.75)
+    assert observed(rig, "kv_block_lifetime_seconds", 1) == (1, 1.0)
+    bounds, counts, _ = rig.pump.counters.histograms(0)["vllm:kv_block_lifetime_seconds"]
+    assert (bounds[0], bounds[-1], counts[bounds.index(60)], counts[bounds.index(5)]) == (0.001, 1800, 1, 1)
+
+
+def test_the_work_of_devices_adds_up(rig: Rig) -> None:
+    work = {"num_flops_per_gpu": 10**15, "num_read_bytes_per_gpu": 7, "num_write_bytes_per_gpu": 3, "debug_stats": {"x": []}}
+    for _ in range(2):
+        assert rig.message(stats=stats(perf_stats=work)) is None
+    rig.message(stats=stats(perf_stats=None))
+    counts = rig.pump.counters.read(0)
+    assert (counts["flops"], counts["read_bytes"], counts["write_bytes"]) == (2e15, 14.0, 6.0)
+
+
+def test_python_sees_steps_of_recorded_graphs(rig: Rig) -> None:
+    assert rig.message(stats=stats(cudagraph_stats=None)) is None
+    assert rig.message(stats=stats(cudagraph_stats={"runtime_mode": "FULL"})) is not None
+
+
+@pytest.mark.parametrize("wrong", [
+    {"kv_cache_eviction_events": 5}, {"kv_cache_eviction_events": [5, [1], {"lifetime_seconds": "x", "other": 1}]},
+    {"kv_cache_eviction_events": [{"lifetime_seconds": -1.0, "idle_seconds": float("nan"), "reuse_gaps_seconds": {"a": 1}}]},
+    {"kv_cache_eviction_events": [{"reuse_gaps_seconds": ["x", None, -2.0]}]}, {"perf_stats": 5},
+    {"perf_stats": {"num_flops_per_gpu": -5, "num_read_bytes_per_gpu": "x", "num_write_bytes_per_gpu": float("inf")}},
+])  # fmt: skip
+def test_stats_of_another_shape_are_passed_over(rig: Rig, wrong: dict[str, Any]) -> None:
+    rig.message(stats=wrong | {"prefix_cache_stats": {"queries": 4, "hits": 1}})
+    counts = rig.pump.counters.read(0)
+    assert (counts["queries"], counts["flops"], counts["read_bytes"], counts["write_bytes"]) == (4, 0, 0, 0)
+    for name in FAMILIES["kv_cache_residency"]:
+        assert observed(rig, name.removeprefix("vllm:")) == (0, 0.0)
+
+
+def test_stats_that_are_cut_off(rig: Rig) -> None:
+    work = {"num_flops_per_gpu": 1, "num_read_bytes_per_gpu": 2}
+    frame = packb([0, [], stats(kv_cache_eviction_events=[eviction(1.0, 0.5, 0.25)], perf_stats=work), 1.0])
+    for length in range(len(frame)):
+        try:
+            rig.pump.feed(frame[:length])
+        except ValueError:
+            continue
 
 
 @pytest.mark.parametrize("cut", [False, True])

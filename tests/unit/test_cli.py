@@ -10,7 +10,7 @@ import pytest
 from fastfront.cli import model as cli_model
 from fastfront.cli.main import main
 from fastfront.cli.model import resolve_model
-from fastfront.config import AnswerOptions, Limits, LogOptions, ServeConfig, StructuredOptions, cache_folder
+from fastfront.config import AnswerOptions, Limits, LogOptions, MetricOptions, ServeConfig, StructuredOptions, cache_folder
 from fastfront.engine_client.commands import engine_command, engine_environment
 from fastfront.errors import SetupError
 from tests.unit.support import config_from
@@ -41,6 +41,11 @@ FLAGS: list[tuple[list[str], str, Any]] = [
     (["--port", "9000"], "port", 9000),
     (["--port=0"], "port", 0),
     (["--custom-histogram-buckets", '{"request_tokens": [1, 2.5]}'], "histogram_buckets", {"request_tokens": [1.0, 2.5]}),
+    (["--kv-cache-metrics"], "metrics", MetricOptions(kv_sample=0.01)),
+    (["--kv-cache-metrics", "--kv-cache-metrics-sample", "1"], "metrics", MetricOptions(kv_sample=1.0)),
+    (["--kv-cache-metrics-sample", "0.5"], "metrics", MetricOptions()),
+    (["--engine", "vllm", "--enable-mfu-metrics", "--cudagraph-metrics"], "metrics", MetricOptions(work=True, graphs=True)),
+    (["--data-parallel-size-local", "0", "--enable-mfu-metrics"], "metrics", MetricOptions(work=True)),
     (["--max-num-queued-reqs", "5"], "max_num_queued_reqs", 5),
     (["--served-model-name", "a", "b"], "served_model_name", ("a", "b")),
     (["--served_model_name=a"], "served_model_name", ("a",)),
@@ -162,6 +167,16 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--custom-histogram-buckets", '{"request_tokens": [2, 1]}'], "--custom-histogram-buckets"),
     (["MODEL", "--custom-histogram-buckets", '{"request_tokens": [true, NaN]}'], "--custom-histogram-buckets"),
     (["MODEL", "--custom-histogram-buckets", '{"request_tokens": 5}'], "--custom-histogram-buckets"),
+    (["MODEL", "--custom-histogram-buckets", '{"request_tokens": [0, 1]}'], "--custom-histogram-buckets"),
+    (["MODEL", "--kv-cache-metrics-sample", "0"], "--kv-cache-metrics-sample"),
+    (["MODEL", "--kv-cache-metrics-sample", "1.5"], "--kv-cache-metrics-sample"),
+    (["MODEL", "--kv-cache-metrics", "--disable-log-stats"], "--kv-cache-metrics needs statistics"),
+    (["MODEL", "--enable-mfu-metrics", "--engine", "vllm", "--disable-log-stats"], "--enable-mfu-metrics needs statistics"),
+    (["MODEL", "--enable-mfu-metrics"], "--enable-mfu-metrics needs --engine vllm"),
+    (["MODEL", "--cudagraph-metrics"], "--cudagraph-metrics needs --engine vllm"),
+    (["MODEL", "--collect-detailed-traces", "all"], "--collect-detailed-traces requires --otlp-traces-endpoint"),
+    (["MODEL", "--otlp-traces-endpoint", "a:1", "--collect-detailed-traces", "some"], "--collect-detailed-traces"),
+    (["MODEL", "--show-hidden-metrics-for-version", "last"], "--show-hidden-metrics-for-version"),
     (["MODEL", "--max-num-queued-tokens", "0"], "--max-num-queued-tokens"),
     (["MODEL", "--ssl-keyfile", "k"], "--ssl-certfile"),
     (["MODEL", "--data-parallel-size-local", "2"], "--data-parallel-size-local"),

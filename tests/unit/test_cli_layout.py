@@ -123,6 +123,19 @@ def test_both_engines_are_told_what_logprobs_show() -> None:
         assert words[words.index("--logprobs-mode") + 1] == "raw_logits"
 
 
+def test_engines_are_told_what_is_to_be_measured() -> None:
+    def words(*flags: str) -> str:
+        return " ".join(engine_command(config(*flags), "PY", 0, "tcp://[::1]:41", 100))
+
+    blocks = ("--kv-cache-metrics", "--kv-cache-metrics-sample", "0.5")
+    for kind in ("native", "vllm"):
+        assert "--kv-cache-metrics-sample 0.5 --kv-cache-metrics" in words("--engine", kind, *blocks)
+        assert "kv-cache-metrics" not in words("--engine", kind, "--kv-cache-metrics-sample", "0.5")
+    assert words("--engine", "vllm", "--enable-mfu-metrics", "--cudagraph-metrics").endswith(
+        "--enable-mfu-metrics --cudagraph-metrics"
+    )
+
+
 def test_the_tree_as_text() -> None:
     assert describe(config("-dp", "2", "--host", "::1")).splitlines() == [
         "fastfront serve smollm2 [::1]:8000",

@@ -59,6 +59,15 @@ def test_flags_without_effect_are_dropped_with_a_remark(words: list[str], kept: 
     assert all("has no effect: " in remark for remark in remarks)
 
 
+def test_flags_of_metrics_that_do_not_exist_are_told_at_start(tiny_folder: Path) -> None:
+    words = ("--show-hidden-metrics-for-version", "0.31", "--otlp-traces-endpoint", "a:1", "--collect-detailed-traces")
+    said = config_from(*words, "model", "worker", "--port", "0", "--model", str(tiny_folder)).log.remarks
+    assert [remark.partition(":")[0] for remark in said] == [
+        "--collect-detailed-traces has no effect", "--show-hidden-metrics-for-version has no effect",
+    ]  # fmt: skip
+    assert config_from(str(tiny_folder)).log.remarks == ()
+
+
 @pytest.mark.parametrize(
     "words",
     [

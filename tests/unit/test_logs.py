@@ -17,9 +17,10 @@ import pytest
 from fastfront._speedups.watched import Watched
 from fastfront.config import LogOptions
 from fastfront.errors import SetupError
+from fastfront.metrics.graphs import GraphUses
 from fastfront.metrics.http import HttpMetrics
 from fastfront.metrics.loads import EngineLoad, engine_load
-from fastfront.metrics.stats_log import Counts, StatsLog, counts, stats_line
+from fastfront.metrics.stats_log import Counts, StatsLog, counts, stats_lines
 from fastfront.server.access import AccessLog
 from fastfront.server.exchange import Exchange
 from fastfront.server.logs import TextHandler, configure_logging, sole_text_handler
@@ -318,19 +319,30 @@ def test_long_parameters_are_cut_and_ids_cannot_forge_lines(caplog: pytest.LogCa
 # --- statistics ------------------------------------------------------------------------------------------------------
 
 
-def pump_of(tokens: int, prompt_tokens: int, *engines: dict[str, Any]) -> Any:
+SUMMED = (
+    "preemptions", "queries", "hits", "external_queries", "external_hits", "drafts", "draft_tokens", "accepted_tokens",
+    "flops", "read_bytes", "write_bytes",
+)  # fmt: skip
+
+
+def pump_of(tokens: int, *engines: dict[str, Any]) -> Any:
     """What is looked at of a pump."""
     return SimpleNamespace(
-        tokens=tokens, prompt_tokens=prompt_tokens, counters=SimpleNamespace(read=lambda engine: engines[engine])
+        tokens=tokens, counters=SimpleNamespace(read=lambda engine: engines[engine])
     )
 
 
-def load_of(at: float, waiting: int = 0, deferred: int = 0, kv_usage: float = 0.0) -> Any:
-    return {"at": at, "waiting": waiting, "deferred": deferred, "kv_usage": kv_usage}
+def load_of(at: float, waiting: int = 0, deferred: int = 0, kv_usage: float = 0.0, computed: int = 0) -> Any:
+    zeros = dict.fromkeys(SUMMED, 0)
+    return zeros | {"at": at, "waiting": waiting, "deferred": deferred, "kv_usage": kv_usage, "accepted_at": [],
+                    "computed_tokens": computed}  # fmt: skip
 
 
 def test_counts_of_all_lanes_and_engines() -> None:
-    pumps = [pump_of(10, 3, load_of(5.0, 2, 0, 0.25), load_of(0.0)), pump_of(1, 4, load_of(4.0, 5), load_of(1.0, 9, 0, 0.5))]
+    pumps = [
+        pump_of(10, load_of(5.0, 2, 0, 0.25, computed=3), load_of(0.0)),
+        pump_of(1, load_of(4.0, 5), load_of(1.0, 9, 0, 0.5, computed=4)),
+    ]
     assert counts(pumps, {0: 5, 1: 0}) == Counts(7, 11, 3, 2, 0.25)
     assert counts(pumps, {0: 0, 1: 3}) == Counts(7, 11, 0, 3, 0.5)
     assert counts(pumps, {0: 1, 1: 1}) == Counts(7, 11, 0, 2, 0.5)
@@ -343,15 +355,65 @@ def test_the_newest_stats_split_what_is_in_flight() -> None:
     assert engine_load(0, [load_of(2.0, 3, 4, 0.5)]) == EngineLoad(0, 0, 0, 0.0), "an idle engine sends none"
 
 
+def test_what_engines_tell_is_added_up() -> None:
+    one = {name: 10**k for k, name in enumerate(SUMMED)} | load_of(1.0) | {"accepted_at": [5, 4]}
+    one |= {name: 10**k for k, name in enumerate(SUMMED)}
+    other = load_of(1.0) | {"accepted_at": [1], "deferred": 2}
+    assert counts([pump_of(0, one, other)], {0: 0, 1: 3})[5:] == (
+        2, 1, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**7, (6, 4), 10**8, 10**9 + 10**10,
+    )  # fmt: skip
+
+
 def test_the_line() -> None:
-    assert stats_line(Counts(0, 100, 0, 0, 0.0), Counts(20, 150, 3, 1, 0.125), 5.0) == (
+    before, now = Counts(0, 100, 0, 0, 0.0), Counts(20, 150, 3, 1, 0.125)
+    plain = (
         "Avg prompt throughput: 4.0 tokens/s, Avg generation throughput: 10.0 tokens/s, Running: 3 reqs, Waiting: 1 reqs, "
         "KV cache usage: 12.5%"
     )
+    assert stats_lines(before, now, 5.0) == [plain]
+    before = before._replace(queries=100, hits=50, external_queries=7, preemptions=2)
+    more = now._replace(queries=200, hits=75, external_queries=17, external_hits=4, preemptions=5, deferred=1)
+    assert stats_lines(before, more, 5.0) == [
+        plain.replace("KV cache", "Deferred: 1 reqs, Preemptions: 3, KV cache")
+        + ", Prefix cache hit rate: 25.0%, External prefix cache hit rate: 40.0%"
+    ]
+    work = now._replace(flops=5e13, moved_bytes=2e10)
+    assert stats_lines(now, work, 5.0)[1:] == ["MFU: 10.0 TF/s/device 4.0 GB/s/device"]
+
+
+def test_the_line_of_drafts() -> None:
+    before = Counts(0, 0, 1, 0, 0.0, drafts=10, draft_tokens=30, accepted_tokens=20, accepted_at=(10, 10))
+    now = before._replace(drafts=20, draft_tokens=60, accepted_tokens=35, accepted_at=(19, 15, 1))
+    line = (
+        "SpecDecoding metrics: Mean acceptance length: 2.50, Accepted throughput: 7.50 tokens/s, "
+        "Drafted throughput: 15.00 tokens/s, Accepted: 15 tokens, Drafted: 30 tokens, "
+        "Per-position acceptance rate: 0.900, 0.500, 0.100, Avg Draft acceptance rate: 50.0%"
+    )
+    assert stats_lines(before, now, 2.0)[1:] == [line]
+    assert len(stats_lines(now, now, 2.0)) == 1
+
+
+def test_the_table_of_graphs() -> None:
+    uses = GraphUses()
+    assert uses.take() is None
+    for tokens, mode in ((7, "FULL"), (3, "NONE"), (7, "FULL")):
+        uses.add({"num_unpadded_tokens": tokens, "num_padded_tokens": 8, "num_paddings": 8 - tokens, "runtime_mode": mode})
+    for odd in (None, [], {}, {"num_unpadded_tokens": "x", "num_padded_tokens": 8, "num_paddings": 1}):
+        uses.add(odd)
+    assert uses.take() == (
+        "| Unpadded Tokens | Padded Tokens | Num Paddings | Runtime Mode | Count |\n"
+        "|-----------------|---------------|--------------|--------------|-------|\n"
+        "| 7               | 8             | 1            | FULL         | 2     |\n"
+        "| 3               | 8             | 5            | NONE         | 1     |"
+    )
+    assert uses.take() is None
 
 
 def test_there_is_one_last_line_and_then_silence() -> None:
     idle, busy, after = Counts(0, 0, 0, 0, 0.0), Counts(5, 5, 1, 0, 0.1), Counts(5, 9, 0, 0, 0.0)
     states = iter([idle, idle, busy, after, after, after, Counts(6, 9, 0, 0, 0.0)])
     log = StatsLog(lambda: next(states), 1.0)
-    assert [log.next_line(1.0) is not None for _ in range(6)] == [False, True, True, True, False, True]
+    assert [len(log.next_lines(1.0)) == 1 for _ in range(6)] == [False, True, True, True, False, True]
+    states = iter([busy, after])
+    log = StatsLog(lambda: next(states), 1.0, lambda: "more")
+    assert log.next_lines(1.0)[1:] == ["more"]

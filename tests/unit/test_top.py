@@ -54,6 +54,20 @@ def span() -> Span:
     return Span(before, page(15.0, tokens=3000, half=500, fast=10, all=20, busy=8.5))
 
 
+def test_drafts_have_a_line() -> None:
+    page = """# TYPE vllm:spec_decode_num_drafts counter
+vllm:spec_decode_num_drafts_total {}
+# TYPE vllm:spec_decode_num_draft_tokens counter
+vllm:spec_decode_num_draft_tokens_total {}
+# TYPE vllm:spec_decode_num_accepted_tokens counter
+vllm:spec_decode_num_accepted_tokens_total {}
+"""
+    before, now = parse(page.format(10, 30, 20), 5.0), parse(page.format(30, 90, 50), 15.0)
+    lines = View("http://x", color=False).frame(Span(before, now), "12:00:00")
+    assert "drafts/s 2   accepted 50%   tokens per draft 2.50" in lines
+    assert not [line for line in View("http://x", color=False).frame(Span(now, now), "12:00:00") if "drafts" in line]
+
+
 def test_rates_and_shares(span: Span) -> None:
     lines = View("http://x", color=False).frame(span, "12:00:00")
     assert lines[0].split() == ["fastfront", "top", "http://x", "m", "12:00:00"]

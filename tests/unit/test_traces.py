@@ -233,12 +233,14 @@ def test_endpoints(protocol: str, endpoint: str, tls: bool, host: str, port: int
 
 @pytest.mark.parametrize(("protocol", "endpoint"), [
     ("grpc", "udp://localhost:4317"), ("grpc", "http://"), ("grpc", ""), ("grpc", "a:99999"), ("http/protobuf", "localhost:4318"),
-    ("http/protobuf", "grpc://localhost:4317"), ("http/protobuf", "http://a:99999"), ("http/protobuf", "http://["),
+    ("http/protobuf", "grpc://localhost:4317"), ("grpc", "http://me:secret@a:1"),
+    ("http/protobuf", "http://a:99999"), ("http/protobuf", "http://["),
 ])  # fmt: skip
 def test_other_endpoints_are_refused(protocol: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", protocol)
-    with pytest.raises(SetupError, match="--otlp-traces-endpoint"):
+    with pytest.raises(SetupError, match="--otlp-traces-endpoint") as raised:
         settings_of(endpoint)
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(("name", "value"), [

@@ -51,6 +51,8 @@ def settings_of(endpoint: str) -> Settings:
     if url.scheme not in _PORTS[chosen] or not host:
         example = "http://localhost:4317" if chosen == "grpc" else "http://localhost:4318/v1/traces"
         raise SetupError(f"{FLAG} {endpoint}: for {chosen} ({PROTOCOL}), give the collector's address, such as {example}")
+    if url.username is not None:
+        raise SetupError(f"{FLAG}: names and passwords do not belong there; give headers with {HEADERS[1]}")
     certificate = _variable(CLIENT_CERTIFICATE)
     return Settings(
         protocol=chosen,

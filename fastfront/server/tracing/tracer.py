@@ -31,7 +31,7 @@ class Tracer:
 class TracedProtocol(Relay):
     """Notes when an answer begins and ends. Attributes have the names that vLLM gives them."""
 
-    __slots__ = ("_add", "_arrival_s", "_attributes", "_first_s", "_on_end", "_parent", "_state", "_status")
+    __slots__ = ("_add", "_arrival_s", "_attributes", "_on_end", "_parent", "_state", "_status")
 
     def __init__(self, exchange: Exchange, prepared: PreparedCall, parent: Parent | None, add: Callable[[Span], None]) -> None:
         super().__init__(exchange.protocol)
@@ -41,7 +41,6 @@ class TracedProtocol(Relay):
         self._state = "" if parent is None else state_of(exchange.header("tracestate"))
         self._on_end = exchange.on_end
         self._arrival_s = exchange.arrival_time
-        self._first_s = 0.0
         self._status = 0
         self._attributes: dict[str, Any] = {
             "gen_ai.response.model": prepared.model,
@@ -55,7 +54,6 @@ class TracedProtocol(Relay):
 
     def answering(self, status: int, whole: bool) -> None:
         self._status = status
-        self._first_s = time.time()
 
     def ended(self, call: Call) -> None:
         """The lane is done with the request."""
@@ -67,7 +65,7 @@ class TracedProtocol(Relay):
         more: dict[str, Attribute | None] = {
             "gen_ai.usage.prompt_tokens": prompt_tokens,
             "gen_ai.usage.completion_tokens": completion_tokens,
-            "gen_ai.latency.time_to_first_token": self._first_s - self._arrival_s if call.stream and self._first_s else None,
+            "gen_ai.latency.time_to_first_token": call.first_token_s,
             "gen_ai.latency.e2e": ended_s - self._arrival_s,
             "gen_ai.latency.time_in_queue": queue,
             "gen_ai.latency.time_in_model_prefill": prefill,
