@@ -15,6 +15,7 @@ from fastfront.cli.values import (
     model_length,
     names,
     seconds,
+    signed_seconds,
     tokenizer_mode,
     whole,
 )
@@ -66,7 +67,7 @@ def _server(parser: ArgumentParser) -> None:
     _switch(group, "disable-fastapi-docs", "no /docs and no /openapi.json")
     _switch(group, "enable-request-id-headers", "answer with the X-Request-Id header")
     _flag(group, "sse-keep-alive-interval", "seconds between comment lines on silent streams (0: none)",
-          type=seconds, default=0.0, metavar="S")  # fmt: skip
+          type=signed_seconds, default=0.0, metavar="S")  # fmt: skip
     _flag(group, "stream-interval", "tokens of a choice that are sent in one event, but for the first and the last (1)",
           type=whole(1), default=1, metavar="N")  # fmt: skip
     _flag(group, "shutdown-timeout", "seconds that running requests get to finish after SIGTERM (0)",

@@ -17,8 +17,6 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 
 def log_options(args: Namespace) -> LogOptions:
     """What `args` and the environment say, flags first. Raises SetupError."""
-    if args.enable_log_outputs and not args.enable_log_requests:
-        raise SetupError("--enable-log-outputs requires --enable-log-requests")
     return LogOptions(
         level=_level(args.log_level),
         form=args.log_format,

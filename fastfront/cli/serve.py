@@ -107,6 +107,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         parser.error(f"--model {args.model_flag}: MODEL is already given as {args.model}")
     if (args.ssl_keyfile is None) != (args.ssl_certfile is None):
         parser.error("--ssl-keyfile and --ssl-certfile go together")
+    _require(args)
     balancing, first, local = placement(args)
     engine: EngineKind = "external" if local == 0 else args.engine
     hub = Hub(args.hf_token, weights=engine in ("native", "vllm") and not args.dry_run)
@@ -210,6 +211,18 @@ def _speculative(args: Namespace, engine: EngineKind, parser: ArgumentParser) ->
     return config
 
 
+def _require(args: Namespace) -> None:
+    """What vLLM too leaves with status 1 for, and not as for flags that it cannot read. Raises SetupError."""
+    if args.enable_auto_tool_choice and args.tool_call_parser is None:
+        raise SetupError("--enable-auto-tool-choice requires --tool-call-parser (auto: by model)")
+    if args.enable_log_outputs and not args.enable_log_requests:
+        raise SetupError("--enable-log-outputs requires --enable-log-requests")
+    if args.enable_per_request_metrics and args.disable_log_stats:
+        raise SetupError("--enable-per-request-metrics needs statistics of the engine: remove --disable-log-stats")
+    if args.sse_keep_alive_interval < 0:
+        raise SetupError("--sse-keep-alive-interval must not be negative (0: no comment lines)")
+
+
 def _structured(given: Mapping[str, object], parser: ArgumentParser) -> StructuredOptions:
     backends = ("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
     switches = ("disable_any_whitespace", "disable_additional_properties")
@@ -231,8 +244,6 @@ def _answers(args: Namespace, parser: ArgumentParser) -> AnswerOptions:
     mode, value = args.fingerprint_mode, args.fingerprint_value
     if (mode == "custom") != bool(value):
         parser.error("--fingerprint-mode custom and --fingerprint-value go together")
-    if args.enable_per_request_metrics and args.disable_log_stats:
-        parser.error("--enable-per-request-metrics needs statistics of the engine: remove --disable-log-stats")
     return AnswerOptions(
         prompt_details=args.enable_prompt_tokens_details,
         metrics=args.enable_per_request_metrics,
@@ -243,8 +254,6 @@ def _answers(args: Namespace, parser: ArgumentParser) -> AnswerOptions:
 
 
 def _parsers(args: Namespace, parser: ArgumentParser) -> ParserOptions:
-    if args.enable_auto_tool_choice and args.tool_call_parser is None:
-        parser.error("--enable-auto-tool-choice requires --tool-call-parser (auto: by model)")
     given = args.reasoning_config
     if given and not args.reasoning_parser:
         parser.error("--reasoning-config requires --reasoning-parser (auto: by model)")

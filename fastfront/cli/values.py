@@ -65,6 +65,11 @@ def seconds(text: str) -> float:
     return decimal(0.0)(text.removesuffix("s"))
 
 
+def signed_seconds(text: str) -> float:
+    """The same, and negative ones."""
+    return decimal(float("-inf"))(text.removesuffix("s"))
+
+
 def decimal(least: float, most: float | None = None) -> Callable[[str], float]:
     """A number within bounds."""
 

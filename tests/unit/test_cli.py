@@ -194,7 +194,6 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--fingerprint-value", "x"], "--fingerprint-mode"),
     (["MODEL", "--reasoning-config", "{}", "--reasoning-config.reasoning_end_str", "x"], "--reasoning-parser"),
     (["MODEL", "--reasoning-parser", "qwen3", "--reasoning-config", '{"what": "x"}'], "what='x'"),
-    (["MODEL", "--enable-per-request-metrics", "--disable-log-stats"], "--disable-log-stats"),
     (["MODEL", "-tp", "0"], "--tensor-parallel-size"),
     (["MODEL", "-tp", "2", "--engine", "mock"], "--tensor-parallel-size"),
     (["MODEL", "--structured-outputs-config", '{"backend": "other"}'], "backend='other'"),
@@ -250,6 +249,20 @@ def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
         main([])
     assert caught.value.code == 2
     assert "COMMAND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--enable-auto-tool-choice"], "--enable-auto-tool-choice requires --tool-call-parser"),
+        (["--enable-log-outputs"], "--enable-log-outputs requires --enable-log-requests"),
+        (["--enable-per-request-metrics", "--disable-log-stats"], "remove --disable-log-stats"),
+        (["--sse-keep-alive-interval", "-1"], "--sse-keep-alive-interval must not be negative"),
+    ],
+)
+def test_what_vllm_does_not_start_with_either_exits_1(capsys: pytest.CaptureFixture[str], words: list[str], named: str) -> None:
+    assert main(["serve", "no-such-model", *words]) == 1
+    assert named in capsys.readouterr().err
 
 
 def test_what_cannot_start_exits_1_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from fastfront.config import ParserOptions
 from tests.unit.support import config_from
 
@@ -25,10 +23,3 @@ def test_all_of_them(tiny_folder: Path) -> None:
 
 def test_a_parser_alone_does_not_enable_tool_choice(tiny_folder: Path) -> None:
     assert config_from(str(tiny_folder), "--tool-call-parser", "hermes").parsers.tools is None
-
-
-def test_tool_choice_needs_a_parser(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        config_from(str(tiny_folder), "--enable-auto-tool-choice")
-    assert left.value.code == 2
-    assert "--tool-call-parser" in capsys.readouterr().err
