@@ -142,7 +142,7 @@ def test_what_json_cannot_hold_is_refused_at_once(serving: Serving, value: str) 
         ({"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "function", "name": "g"}}, 400, "tool_choice"),
         ({"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "function"}}, 400, "tool_choice"),
         ({"tool_choice": {"type": "function", "name": "f"}}, 400, "tool_choice"),
-        ({"tool_choice": {"type": "guess"}}, 400, "tool_choice"),
+        ({"tool_choice": {"type": "guess"}}, 400, "body.tool_choice"),
     ],
 )
 def test_refusals(serving: Serving, fields: dict[str, Any], status: int, param: str | None) -> None:

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fastfront.errors import ApiError, bad_value
 from fastfront.openai.events import compact
-from fastfront.openai.responses.fields import FunctionTool
+from fastfront.openai.responses.fields import ResponseTool
 from fastfront.openai.responses.shapes import is_answer, is_content, is_item, is_message, is_thought
 from fastfront.openai.schema_errors import schema_error
 
@@ -23,10 +23,6 @@ _SAME = (
     "media_io_kwargs",
 )  # fmt: skip
 _UNFINISHED = ("in_progress", "incomplete")
-_HOSTED = frozenset({
-    "file_search", "web_search_preview", "web_search_preview_2025_03_11", "computer", "computer_use_preview", "computer_use",
-    "image_generation", "code_interpreter", "mcp", "shell", "apply_patch",
-})  # fmt: skip
 
 
 def chat_fields(body: Mapping[str, Any]) -> Fields:
@@ -52,31 +48,30 @@ def chat_fields(body: Mapping[str, Any]) -> Fields:
     return fields
 
 
-def check_items(body: Mapping[str, Any]) -> None:
-    """Raises ApiError for items and tools that are none, in the schema's words."""
-    given = body["input"]
+def check_items(given: str | list[Any]) -> None:
+    """Raises ApiError for items that are none, in the schema's words."""
     for item in () if isinstance(given, str) else given:
         if not is_item(item):
             raise schema_error([{"type": "missing", "loc": ("input",), "msg": "Field required", "input": item}])
-    for index, tool in enumerate(body.get("tools") or ()):
+
+
+def read_tools(given: list[Any]) -> list[Fields]:
+    """The tools in their shapes. Raises ApiError in the schema's words: what is no tool is said to be no function."""
+    tools = []
+    for index, tool in enumerate(given):
         at = ("tools", index, "FunctionTool")
         if not isinstance(tool, dict):
             message_of = "Input should be a valid dictionary or object to extract fields from"
             raise schema_error([{"type": "model_attributes_type", "loc": at, "msg": message_of, "input": tool}])
-        if isinstance(kind := tool.get("type"), str) and kind in _OTHER_TOOLS:
-            continue
         try:
-            _FUNCTION.validate_python(tool)
+            tools.append(_TOOL.validate_python(tool))
         except ValidationError as error:
-            raise schema_error([{**item, "loc": (*at, *item["loc"])} for item in error.errors(include_url=False)]) from None
+            found = [item for item in error.errors(include_url=False) if item["loc"][0] == "FunctionTool"]
+            raise schema_error([{**item, "loc": ("tools", index, *item["loc"])} for item in found]) from None
+    return tools
 
 
-_FUNCTION = TypeAdapter(FunctionTool)
-_OTHER_TOOLS = frozenset({
-    "file_search", "computer", "computer_use_preview", "web_search", "web_search_2025_08_26", "web_search_preview",
-    "web_search_preview_2025_03_11", "mcp", "code_interpreter", "image_generation", "local_shell", "shell", "custom",
-    "apply_patch", "namespace",
-})  # fmt: skip
+_TOOL: TypeAdapter[Any] = TypeAdapter(ResponseTool)
 
 
 def wants_logprobs(body: Mapping[str, Any]) -> bool:
@@ -214,23 +209,15 @@ def _named_choice(choice: Mapping[str, Any], functions: Collection[str]) -> str 
     kind, name = choice["type"], choice.get("name")
     if kind == "allowed_tools" and functions:
         return str(choice["mode"])
-    if kind in _HOSTED or kind == "allowed_tools":
-        return "none"
     if kind not in ("function", "custom"):
-        raise bad_value(f"tool_choice of type {kind!r} is not supported.", "tool_choice")
+        return "none"                              # runs at the provider, or there are no functions to choose from
     if name not in functions:
         raise bad_value("Tool choice 'function' not found in 'tools' parameter.", "tool_choice")
     return {"type": "function", "function": {"name": name}}
 
 
 def _tool(tool: Fields) -> Fields:
-    name = tool.get("name")
-    if not isinstance(name, str) or not name:
-        raise bad_value("A tool of type 'function' needs a name.", "tools")
-    parameters = tool.get("parameters")
-    if parameters is not None and not isinstance(parameters, dict):
-        raise bad_value(f"The parameters of the tool {name!r} must be a JSON schema.", "tools")
-    function: Fields = {"name": name, "description": tool.get("description"), "parameters": parameters}
+    function: Fields = {"name": tool["name"], "description": tool.get("description"), "parameters": tool.get("parameters")}
     if tool.get("strict") is not None:
         function["strict"] = tool["strict"]
     return {"type": "function", "function": function}

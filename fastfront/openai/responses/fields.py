@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any, Literal, Required, TypeAlias
 
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
@@ -45,6 +45,7 @@ class ResponseFormatJSONObject(TypedDict):
     type: Literal["json_object"]
 
 
+@_OPEN
 class FunctionTool(TypedDict, total=False):
     """A function among the tools."""
 
@@ -59,11 +60,94 @@ class FunctionTool(TypedDict, total=False):
 
 
 @_OPEN
-class ToolChoice(TypedDict, total=False):
-    """One tool, or a kind of tools; the rest of its keys depend on its type."""
+class FileSearchTool(TypedDict):
+    type: Literal["file_search"]
+    vector_store_ids: list[str]
 
-    type: Required[str]
+
+@_OPEN
+class ComputerPreviewTool(TypedDict):
+    display_height: int
+    display_width: int
+    environment: Literal["windows", "mac", "linux", "ubuntu", "browser"]
+    type: Literal["computer_use_preview"]
+
+
+@_OPEN
+class McpServer(TypedDict):
+    server_label: str
+    type: Literal["mcp"]
+
+
+@_OPEN
+class CodeInterpreter(TypedDict):
+    container: str | dict[str, Any]
+    type: Literal["code_interpreter"]
+
+
+@_OPEN
+class CustomTool(TypedDict):
     name: str
+    type: Literal["custom"]
+
+
+@_OPEN
+class NamespaceTool(TypedDict):
+    description: str
+    name: str
+    tools: list[dict[str, Any]]
+    type: Literal["namespace"]
+
+
+@_OPEN
+class PlainTool(TypedDict):
+    """A tool that needs nothing but its type."""
+
+    type: Literal[
+        "computer", "image_generation", "local_shell", "shell", "apply_patch", "tool_search", "programmatic_tool_calling",
+    ]
+
+
+@_OPEN
+class WebSearchTool(TypedDict, total=False):
+    type: Required[Literal["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"]]
+    search_context_size: Literal["low", "medium", "high"] | None
+
+
+ResponseTool: TypeAlias = (
+    FunctionTool | FileSearchTool | ComputerPreviewTool | McpServer | CodeInterpreter | CustomTool | NamespaceTool | PlainTool
+    | WebSearchTool
+)  # fmt: skip
+
+
+@_OPEN
+class AllowedTools(TypedDict):
+    mode: Literal["auto", "required"]
+    tools: list[dict[str, Any]]
+    type: Literal["allowed_tools"]
+
+
+@_OPEN
+class HostedTool(TypedDict):
+    """A tool that runs at the provider."""
+
+    type: Literal[
+        "file_search", "web_search_preview", "web_search_preview_2025_03_11", "computer", "computer_use_preview", "computer_use",
+        "image_generation", "code_interpreter", "programmatic_tool_calling", "apply_patch", "shell",
+    ]  # fmt: skip
+
+
+@_OPEN
+class NamedTool(TypedDict):
+    name: str
+    type: Literal["function", "custom"]
+
+
+@_OPEN
+class McpTool(TypedDict, total=False):
+    server_label: Required[str]
+    type: Required[Literal["mcp"]]
+    name: str | None
 
 
 @_OPEN
@@ -100,7 +184,7 @@ class ResponsesBody(TypedDict, total=False):
     stream: bool | None
     temperature: float | None
     text: TextConfig | None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoice
+    tool_choice: Literal["none", "auto", "required"] | AllowedTools | HostedTool | NamedTool | McpTool
     tools: list[Any]
     top_logprobs: int | None
     top_p: float | None

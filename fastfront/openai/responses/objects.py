@@ -148,4 +148,4 @@ def _shown_tool(tool: Object) -> Object:
     if tool.get("type") != "function":
         return tool
     names = ("name", "parameters", "strict", "type", "allowed_callers", "async", "defer_loading", "description", "output_schema")
-    return {name: tool.get(name) for name in names}
+    return {**{name: tool.get(name) for name in names}, **tool}

@@ -16,7 +16,7 @@ from fastfront.openai.chat import prepare_reading
 from fastfront.openai.checks import check_cache_salt, check_chat
 from fastfront.openai.events import compact
 from fastfront.openai.prompts import require_output_fits
-from fastfront.openai.responses.convert import chat_fields, check_items, wants_logprobs
+from fastfront.openai.responses.convert import chat_fields, check_items, read_tools, wants_logprobs
 from fastfront.openai.responses.fields import ResponsesBody
 from fastfront.openai.responses.objects import ResponseFrame
 from fastfront.openai.responses.sink import ResponseSink
@@ -33,8 +33,22 @@ def check_responses(body: Mapping[str, Any]) -> None:
     check_cache_salt(body.get("cache_salt"))
     if isinstance(tools := body.get("tools"), (int, float)):
         raise ApiError(f"'{type(tools).__name__}' object is not iterable")
+    _check_tools(tools if isinstance(tools, list) else [], body.get("tool_choice"))
     if body.get("input") == {}:
         raise ApiError("`input` must not be empty.")
+
+
+def _check_tools(tools: list[Any], choice: Any) -> None:
+    known = [tool for tool in tools if isinstance(tool, dict)]
+    for tool in known:
+        form = tool.get("format")
+        if tool.get("type") == "custom" and isinstance(form, dict) and form.get("type") == "grammar":
+            raise bad_value("Custom tools with a grammar format are not supported", "tools")
+    if isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
+        in_namespaces = any(tool.get("type") == "namespace" for tool in known)
+        name = choice.get("name")
+        if not name or not (in_namespaces or any(tool.get("name") == name for tool in known)):
+            raise bad_value("Tool choice 'function' not found in 'tools' parameter.", "tool_choice")
 
 
 _READER: BodyReader[ResponsesBody] = BodyReader(TypeAdapter(ResponsesBody), check_responses, field_order.RESPONSES)
@@ -45,7 +59,9 @@ def prepare_response(body: bytes, header: Header, serving: Serving) -> PreparedC
     require_json(header)
     fields = _READER.read(body)
     check_responses(fields)
-    check_items(fields)
+    check_items(fields["input"])
+    if "tools" in fields:
+        fields["tools"] = read_tools(fields["tools"])
     for name in ("background", "truncation"):
         if name in fields and fields.get(name) is None:
             raise ApiError(f"`{name}` is part of the answer, where it cannot be null.")

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 Item = Mapping[str, Any]
 _STATUSES = ("in_progress", "completed", "incomplete")
-# Types of items that have a shape here without being of any use to a model that is given texts.
-_OTHERS = frozenset({
-    "item_reference", "web_search_call", "file_search_call", "computer_call", "computer_call_output", "image_generation_call",
-    "code_interpreter_call", "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output",
-    "apply_patch_call", "apply_patch_call_output", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
-    "mcp_call", "compaction",
+# Types of items that have a shape here without being of any use to a model that is given texts: what they must have, texts
+# before the bar.
+_OTHERS = MappingProxyType({
+    "item_reference": "id |", "web_search_call": "id status | action", "file_search_call": "id status | queries",
+    "computer_call": "id call_id status | pending_safety_checks", "computer_call_output": "call_id | output",
+    "image_generation_call": "id status | result", "code_interpreter_call": "id container_id status | code outputs",
+    "local_shell_call": "id call_id status | action", "local_shell_call_output": "id output |", "shell_call": "call_id | action",
+    "shell_call_output": "call_id | output", "apply_patch_call": "call_id status | operation",
+    "apply_patch_call_output": "call_id status |", "mcp_list_tools": "id server_label | tools",
+    "mcp_approval_request": "id arguments name server_label |", "mcp_approval_response": "approval_request_id | approve",
+    "mcp_call": "id arguments name server_label |", "compaction": "encrypted_content |", "compaction_trigger": "|",
+    "tool_search_call": "| arguments", "tool_search_output": "| tools", "additional_tools": "role | tools",
+    "program": "id call_id code fingerprint |", "program_output": "id call_id result status |",
 })  # fmt: skip
-_NAMED_BY = ("id", "call_id", "approval_request_id", "encrypted_content")       # an item of those types has one of these
 _ITERABLE = (list, dict, str)                      # vLLM looks at what is in these only when it is used
 
 
@@ -33,13 +39,18 @@ def is_item(item: Item) -> bool:
         return is_message(item)
     if kind in ("function_call", "custom_tool_call"):
         called = _texts(item, "call_id", "name", "arguments" if kind == "function_call" else "input")
-        return called and isinstance(item.get("id"), (str, NoneType)) and item.get("status") in (None, *_STATUSES)
+        return called and _maybe(item, "id", "namespace") and item.get("status") in (None, *_STATUSES)
     if kind in ("function_call_output", "custom_tool_call_output"):
-        return isinstance(item.get("call_id", ""), str) and is_content(item.get("output"))
+        known = _maybe(item, "call_id", "id", "name", "namespace") and item.get("status") in (None, *_STATUSES)
+        return known and is_content(item.get("output"))
     if kind == "reasoning":
         shaped = isinstance(item.get("summary"), _ITERABLE) and isinstance(item.get("content"), (*_ITERABLE, NoneType))
-        return isinstance(item.get("id", ""), str) and shaped
-    return kind in _OTHERS and any(isinstance(item.get(key), str) for key in _NAMED_BY)
+        known = _maybe(item, "encrypted_content") and item.get("status") in (None, *_STATUSES)
+        return isinstance(item.get("id", ""), str) and shaped and known
+    if kind not in _OTHERS:
+        return False
+    texts, _, others = _OTHERS[kind].partition("|")
+    return _texts(item, *texts.split()) and item.keys() >= set(others.split())
 
 
 def is_thought(item: Item) -> bool:
@@ -89,6 +100,10 @@ def _is_answer(part: object) -> bool:
     if part.get("type") == "refusal":
         return _texts(part, "refusal")
     return part.get("type") == "output_text" and _texts(part, "text") and isinstance(part.get("annotations", []), _ITERABLE)
+
+
+def _maybe(item: Item, *names: str) -> bool:
+    return all(isinstance(item.get(name), (str, NoneType)) for name in names)
 
 
 def _texts(item: Item, *names: str) -> bool:
