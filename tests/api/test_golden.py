@@ -1,7 +1,7 @@
 """Every recorded request, answered by a server that was started as the recorded one was: the same answers.
 
-tests/golden/decided.json says where they differ on purpose, pending.json what is asked for and not there yet. An entry that
-is no longer true fails too.
+tests/golden/decided.json and more_decided.json say where they differ on purpose, pending.json what is asked for and not there
+yet. An entry that is no longer true fails too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from tests.support.mock import MockEngine
 from tests.support.paths import SMOLLM2, TOKENIZERS
 
 SERVERS = json.loads((HERE / "servers.json").read_text(encoding="utf-8"))
-REQUESTS = read_lines(HERE / "requests.jsonl")
-ANSWERS = {item["id"]: item for item in read_lines(HERE / "answers.jsonl")}
+REQUESTS = [item for name in ("requests", "more_requests") for item in read_lines(HERE / f"{name}.jsonl")]
+ANSWERS = {item["id"]: item for name in ("answers", "more_answers") for item in read_lines(HERE / f"{name}.jsonl")}
 DIFFERENT = {
-    **json.loads((HERE / "decided.json").read_text(encoding="utf-8")),
-    **json.loads((HERE / "pending.json").read_text(encoding="utf-8")),
+    key: reason
+    for name in ("decided", "more_decided", "pending")
+    for key, reason in json.loads((HERE / f"{name}.json").read_text(encoding="utf-8")).items()
 }
 
 
@@ -46,6 +47,7 @@ def hard_differences(base: str, request: dict[str, Any]) -> list[Any]:
 def test_every_request_has_a_server() -> None:
     assert {item["server"] for item in REQUESTS} == SERVERS.keys()
     assert DIFFERENT.keys() <= {item["id"] for item in REQUESTS}
+    assert len({item["id"] for item in REQUESTS}) == len(REQUESTS) == len(ANSWERS)
 
 
 @pytest.mark.parametrize("name", SERVERS)
