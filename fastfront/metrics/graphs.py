@@ -43,9 +43,9 @@ class GraphUses:
 
 
 def table(rows: Iterable[list[str]]) -> str:
-    """Lines with columns of equal width."""
+    """A title, and lines with columns of equal width."""
     lines = [list(COLUMNS), *rows]
     widths = [max(len(line[k]) for line in lines) for k in range(len(COLUMNS))]
     shown = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines]
     shown.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(shown)
+    return "\n".join(["Recorded graphs:", *shown])

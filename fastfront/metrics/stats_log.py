@@ -35,7 +35,7 @@ class Counts(NamedTuple):
     draft_tokens: int = 0
     accepted_tokens: int = 0
     accepted_at: tuple[int, ...] = ()           # by place in their draft
-    flops: float = 0.0                          # of all engines
+    flops: float = 0.0                          # of a device, the mean of the engines'
     moved_bytes: float = 0.0
 
 
@@ -60,8 +60,8 @@ def counts(pumps: Sequence[Pump], in_flight: Mapping[int, int]) -> Counts:
         draft_tokens=sum(one["draft_tokens"] for one in every),
         accepted_tokens=sum(one["accepted_tokens"] for one in every),
         accepted_at=tuple(sum(column) for column in zip_longest(*(one["accepted_at"] for one in every), fillvalue=0)),
-        flops=sum(one["flops"] for one in every),
-        moved_bytes=sum(one["read_bytes"] + one["write_bytes"] for one in every),
+        flops=sum(one["flops"] for one in every) / len(in_flight),
+        moved_bytes=sum(one["read_bytes"] + one["write_bytes"] for one in every) / len(in_flight),
     )
 
 

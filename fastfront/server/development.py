@@ -10,6 +10,7 @@ import platform
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -18,12 +19,14 @@ import setproctitle
 from fastfront.config import ServeConfig
 from fastfront.engine_client.utility import Sender, Utilities
 from fastfront.errors import ApiError, EngineDeadError, EngineError
+from fastfront.metrics.sleep import SleepOperations, SleepState
 from fastfront.openai.events import compact
 from fastfront.server.app import Route
 from fastfront.server.exchange import Exchange
 
 log = logging.getLogger("fastfront.server")
 CALL_TIMEOUT_S = 300.0
+SLEEPING = {"sleep": "sleep", "wake_up": "wake"}    # methods of engines, and their operations in /metrics
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 _SECRET_FIELDS = ("api_keys", "hf_token")
 Query = dict[str, list[str]]
@@ -38,9 +41,12 @@ def development_mode() -> bool:
 class Development:
     """Handlers of one server. Engines may take long over their methods, so each call waits on a thread of its own."""
 
-    def __init__(self, config: ServeConfig, utilities: Utilities, lane: Sender, on_sleep: Callable[[int], None]) -> None:
-        """`on_sleep(level)` is told when the engines have gone to sleep, or are awake again (0)."""
-        self._on_sleep = on_sleep
+    def __init__(
+        self, config: ServeConfig, utilities: Utilities, lane: Sender, sleep: SleepState, operations: SleepOperations
+    ) -> None:
+        """`sleep` is told when the engines have gone to sleep, or are awake again; `operations`, how long it took."""
+        self._sleep = sleep
+        self._operations = operations
         self._config = config
         self._utilities = utilities
         self._lane = lane
@@ -91,7 +97,8 @@ class Development:
     def _call(self, exchange: Exchange, method: str, args: list[Any], answer: Answer | None) -> None:
         setproctitle.setthreadtitle(f"utility-{method}")
         try:
-            found = self._utilities.call(self._lane, method, args, CALL_TIMEOUT_S)
+            with self._operations.timed(SLEEPING[method]) if method in SLEEPING else nullcontext():
+                found = self._utilities.call(self._lane, method, args, CALL_TIMEOUT_S)
         except EngineDeadError as error:
             self._refuse(exchange, ApiError(str(error), status=503, kind="ServiceUnavailableError"))
         except EngineError as error:
@@ -102,8 +109,8 @@ class Development:
             log.exception("%s failed", method)
             self._refuse(exchange, ApiError("Internal server error", status=500, kind="InternalServerError"))
         else:
-            if method in ("sleep", "wake_up"):
-                self._on_sleep(args[0] if method == "sleep" else 0)
+            if method in SLEEPING:
+                self._sleep.set(args[0] if method == "sleep" else 0)
             if answer is None:
                 exchange.empty(200)
             else:

@@ -36,7 +36,7 @@ from fastfront.metrics.http import HttpMetrics
 from fastfront.metrics.lanes import LaneCollector
 from fastfront.metrics.registry import EngineStats, Metrics
 from fastfront.metrics.rejections import Rejections
-from fastfront.metrics.sleep import SleepState
+from fastfront.metrics.sleep import SleepOperations, SleepState
 from fastfront.metrics.stats_log import Counts, StatsLog, counts
 from fastfront.openai.failures import failure_event
 from fastfront.openai.reasoning.engine_flags import engine_flags
@@ -241,7 +241,9 @@ class Server:
         )  # fmt: skip
         table = routes.table()
         if development_mode():
-            table |= Development(config, self._utilities, self._lanes[0], self._sleep.set).table()
+            operations = SleepOperations(time.time())
+            metrics.add(operations)
+            table |= Development(config, self._utilities, self._lanes[0], self._sleep, operations).table()
         if adapters is not None and config.lora.runtime_updates:
             table |= adapters.table()
         http_metrics = HttpMetrics(table, config.root_path, time.time())

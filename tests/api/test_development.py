@@ -98,3 +98,19 @@ def test_metrics_tell_who_sleeps(dev: Server) -> None:
         dev.client.post(path)
         found.append(state())
     assert found == [["awake"], ["weights_offloaded"], ["discard_all"], ["discard_all"], ["awake"]]
+
+
+def test_metrics_tell_how_long_going_to_sleep_takes(dev: Server) -> None:
+    def seen(operation: str) -> float:
+        return metric(dev, "vllm:sleep_mode_operation_duration_seconds_count", operation=operation)
+
+    for path in ("/sleep", "/wake_up"):
+        dev.client.post(path)
+    before = seen("sleep"), seen("wake")
+    dev.client.post("/sleep")
+    dev.client.post("/is_sleeping")
+    assert (seen("sleep"), seen("wake")) == (before[0] + 1, before[1])
+    dev.client.post("/wake_up")
+    assert seen("wake") == before[1] + 1
+    assert metric(dev, "vllm:sleep_mode_operation_duration_seconds_bucket", operation="wake", le="600.0") == seen("wake")
+    assert metric(dev, "vllm:sleep_mode_operations_in_flight", operation="wake") == 0

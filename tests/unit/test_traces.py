@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -183,6 +185,12 @@ def test_a_collector_that_is_not_there_holds_up_nobody(
     assert time.monotonic() - began < 10.0
     exporter.stop(20.0)
     assert "1 spans could not be sent" in caplog.text
+
+
+def test_servers_without_traces_load_nothing_for_them() -> None:
+    program = "import fastfront.server.run, sys; print(sorted(n for n in sys.modules if n == 'h2' or 'tracing' in n))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([f"fastfront.server.tracing{name}" for name in ("", ".spans", ".tracer")])
 
 
 def test_a_server_without_grpc(caplog: pytest.LogCaptureFixture) -> None:
