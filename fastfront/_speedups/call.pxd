@@ -9,6 +9,7 @@ from fastfront._speedups.detokenizer cimport Detok
 from fastfront._speedups.http_connection cimport Conn
 from fastfront._speedups.logprobs cimport CompletionLogprobs, Context
 from fastfront._speedups.passage cimport PassageC
+from fastfront._speedups.prepared cimport PreparedCall
 from fastfront._speedups.stop_matcher cimport StopSet, StopState
 from fastfront._speedups.vocabulary cimport Vocabulary
 
@@ -115,6 +116,9 @@ cdef class Call:
     cdef public object again            # makes the call anew for other engines (fastfront.streams.dispatcher); None: cannot
     cdef readonly str external_id
     cdef readonly double arrival_time   # unix seconds
+    cdef int build(
+        self, PreparedCall prepared, Vocabulary vocabulary, object protocol, list engines, int client_index, str fingerprint,
+        double arrival_time, object on_end, list headers) except -1
     cdef public bint disconnected       # set by any thread; the lane gives the call up when it sees it
 
 

@@ -157,6 +157,11 @@ cdef class Call:
 
     def __init__(self, PreparedCall prepared not None, Vocabulary vocabulary, object protocol, list engines, int client_index, str fingerprint,
                  double arrival_time, object on_end=None, list headers=None):
+        self.build(prepared, vocabulary, protocol, engines, client_index, fingerprint, arrival_time, on_end, headers)
+
+    cdef int build(
+        self, PreparedCall prepared, Vocabulary vocabulary, object protocol, list engines, int client_index, str fingerprint,
+        double arrival_time, object on_end, list headers) except -1:
         cdef CallC *c = &self.c
         cdef uint32_t n = <uint32_t>prepared.n, i, j
         cdef list prompts = prepared.prompts
@@ -244,6 +249,7 @@ cdef class Call:
                     json_ids(&ch.prompt_ids, ids, n_ids)
                 pack_add(&ch.add, prepared, prompt, j, arrival_time, client_index)
         c.ready_at = monotonic()
+        return 0
 
     def __dealloc__(self):
         call_release(&self.c)

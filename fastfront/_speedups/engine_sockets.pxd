@@ -38,6 +38,7 @@ cdef class EngineSockets:       # one thread at a time; `wake` by any
     cdef void wait_native(self, int timeout_ms) noexcept nogil
     cdef Peer *next_output(self) noexcept nogil         # one with a whole message, or NULL
     cdef void flush_native(self) noexcept nogil
+    cdef void wake_owner(self) noexcept nogil           # `wake`
 
     cdef int watch(self, int fd, uint64_t key) noexcept nogil
     cdef void shut(self) noexcept nogil

@@ -135,7 +135,7 @@ cdef class EngineSockets:
 
     def wake(self) -> None:
         """Ends the owner's wait. Any thread."""
-        eventfd_write(self.wake_fd, 1)
+        self.wake_owner()
 
     def wait(self, int timeout_ms):
         """Waits for anything to happen, and reads what has come."""
@@ -188,6 +188,9 @@ cdef class EngineSockets:
         return found
 
     # ---- without Python --------------------------------------------------------------------------------------------------
+
+    cdef void wake_owner(self) noexcept nogil:
+        eventfd_write(self.wake_fd, 1)
 
     cdef void shut(self) noexcept nogil:
         queue_free(&self.outputs)

@@ -1,6 +1,7 @@
 # cython: language_level=3, freethreading_compatible=True
 """One request and its answer, as a route handler sees it."""
 from fastfront._speedups.clocks cimport unix_time
+from fastfront._speedups.http_request cimport HttpRequest
 
 JSON_HEADERS = [("content-type", "application/json")]
 
@@ -11,24 +12,22 @@ cdef class Exchange:
     `protocol` is what answers go to: the request, or something that looks on. `extra_headers` go out with whatever answer the
     request gets. `on_end` is called with a generation's call when it is over, on the lane's thread.
     """
-    cdef readonly object request
-    cdef public object protocol
-    cdef readonly str method
-    cdef readonly str path
-    cdef readonly object header         # a request header by its lower-case name
-    cdef readonly double arrival_time   # unix seconds
-    cdef public bytes body
-    cdef public list extra_headers      # or None
-    cdef public object on_end           # or None
 
     def __init__(self, object request not None):
         self.request = request
         self.protocol = request
-        self.method = request.method
-        self.path = request.path
-        self.header = request.get
+        if type(request) is HttpRequest:
+            self.native = <HttpRequest>request
+            self.method = self.native.method
+            self.path = self.native.path
+        else:
+            self.method = request.method
+            self.path = request.path
         self.arrival_time = unix_time()
         self.body = b""
+
+    cpdef object header(self, str name):
+        return self.request.get(name) if self.native is None else self.native.get(name)
 
     def json(self, bytes body not None, int status=200, list headers=None) -> None:
         self.answer(body, status, JSON_HEADERS + headers if headers else JSON_HEADERS)

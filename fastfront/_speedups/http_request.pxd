@@ -1,4 +1,5 @@
 """Requests as Python sees them, and the answers that lanes write."""
+cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from fastfront._speedups.buffers cimport Buf
 from fastfront._speedups.http_connection cimport Conn
@@ -12,6 +13,7 @@ cdef class HttpStream:
     cdef object server                  # keeps the Conn's memory
 
 
+@cython.final
 cdef class HttpRequest:
     cdef Conn *conn
     cdef uint64_t serial
@@ -29,6 +31,9 @@ cdef class HttpRequest:
     cdef readonly str http_version
     cdef readonly str client            # "address:port", "" for a Unix socket
 
+    cpdef object get(self, str name)
+    cpdef object body_at_once(self, int64_t limit)
+    cpdef bint watch(self, object gone) except -1
     cdef int take(self, uint32_t target_len, const char *method, int minor) except -1
     cdef int put_head(self, Buf *b, int status, list headers, int64_t length, bint chunked) except -1
     cdef bint expecting(self) noexcept

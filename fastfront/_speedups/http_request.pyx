@@ -1,5 +1,6 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 """Requests as Python sees them, and their answers."""
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
@@ -116,6 +117,7 @@ cdef class HttpStream:
             Py_XDECREF(drop)
 
 
+@cython.final
 cdef class HttpRequest:
     """One request: what was asked, and how to answer. Handed from thread to thread whole; answered once, by any."""
 
@@ -151,7 +153,7 @@ cdef class HttpRequest:
 
     # ---- the question ----------------------------------------------------------------------------------------------
 
-    def get(self, str name not None):
+    cpdef object get(self, str name):
         """The first header of a lower-case name."""
         cdef Py_ssize_t size
         cdef const char *p = PyUnicode_AsUTF8AndSize(name, &size)
@@ -177,7 +179,7 @@ cdef class HttpRequest:
         self.limit = limit
         self.done = done
 
-    def body_at_once(self, int64_t limit):
+    cpdef object body_at_once(self, int64_t limit):
         """The body, if all of it is here and it has no more than `limit` bytes; None otherwise. It is given once."""
         if not self.body_complete or <int64_t>self.body.len > limit:
             return None
@@ -188,7 +190,7 @@ cdef class HttpRequest:
     def drop_body(self) -> None:
         """The body is dropped anyway unless it is asked for."""
 
-    def watch(self, object gone not None) -> bool:
+    cpdef bint watch(self, object gone) except -1:
         """`gone()` is called, by any thread, if the client leaves before the answer is complete. True: it has left already."""
         cdef Conn *c = self.conn
         cdef PyObject *old

@@ -1,10 +1,8 @@
 from collections.abc import Callable
-from typing import Any
 
-from fastfront._speedups.quick_fields import QuickFields
-from fastfront.streams.prepared import PreparedCall
+from fastfront._speedups.quick_fields import Quick, QuickFields
 
-class QuickChats:
+class QuickChats(Quick):
     def __init__(
         self,
         fields: QuickFields,
@@ -13,4 +11,3 @@ class QuickChats:
         encode: Callable[[str], bytes],
         billing_header: str,
     ) -> None: ...
-    def prepare(self, fields: dict[str, Any], header: Callable[[str], str | None]) -> PreparedCall | None: ...

@@ -7,15 +7,15 @@ Most requests have well-known fields, texts for messages and nothing out of boun
 from libc.stdint cimport int64_t
 
 from fastfront._speedups.plain_chat cimport read_plain_chat
-from fastfront._speedups.quick_fields cimport INPUT, QuickFields, Values
+from fastfront._speedups.prepared cimport PreparedCall
+from fastfront._speedups.quick_fields cimport INPUT, Quick, QuickFields, Values
 
 
-cdef class QuickChats:
+cdef class QuickChats(Quick):
     """What one server's chats have in common besides `fields`. Immutable; any thread.
 
     `fill(roles, texts, add_generation_prompt)` gives the prompt of a plain chat or None, `encode(text)` its ids, packed.
     """
-    cdef QuickFields fields
     cdef object fill, encode
     cdef str billing_header
 
@@ -27,8 +27,7 @@ cdef class QuickChats:
         self.encode = encode
         self.billing_header = billing_header
 
-    def prepare(self, dict fields not None, object header not None):
-        """The call of a request whose fields have their shapes; None if it is no usual one. `header` as in prepare_chat."""
+    cdef PreparedCall make(self, dict fields, object header):
         cdef Values values
         cdef int64_t requested = self.fields.read(fields, values)
         if requested < 0:

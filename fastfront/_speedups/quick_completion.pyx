@@ -4,15 +4,15 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 
-from fastfront._speedups.quick_fields cimport INPUT, QuickFields, Values, number
+from fastfront._speedups.prepared cimport PreparedCall
+from fastfront._speedups.quick_fields cimport INPUT, Quick, QuickFields, Values, number
 
 
-cdef class QuickCompletions:
+cdef class QuickCompletions(Quick):
     """What one server's completions have in common besides `fields`. Immutable; any thread.
 
     `encode(text)` gives the ids of a text with the tokens around it, packed. `max_tokens` is what a request gets that does not say how many.
     """
-    cdef QuickFields fields
     cdef object encode
     cdef int64_t max_tokens
 
@@ -21,8 +21,7 @@ cdef class QuickCompletions:
         self.encode = encode
         self.max_tokens = max_tokens
 
-    def prepare(self, dict fields not None, object header not None):
-        """The call of a request whose fields have their shapes; None if it is no usual one. `header` as in prepare_completion."""
+    cdef PreparedCall make(self, dict fields, object header):
         cdef Values values
         cdef int64_t requested = self.fields.read(fields, values)
         cdef bytes packed

@@ -65,3 +65,9 @@ cdef class QuickFields:
     cdef object sampled(self, PyObject **values, Field field)
     cdef bint in_vocabulary(self, list ids) except -1
     cdef str new_id(self)
+
+
+cdef class Quick:               # what one server's requests of one API have in common besides their fields
+    cdef QuickFields fields
+    # The call of a request whose fields have their shapes; None if it is no usual one. `header` as in prepare_chat, or an Exchange.
+    cdef PreparedCall make(self, dict fields, object header)

@@ -1,5 +1,7 @@
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
+
+from fastfront.streams.prepared import PreparedCall
 
 from fastfront.openai.adapters import Adapters
 
@@ -41,3 +43,6 @@ class QuickFields:
         stream_interval: int,
         adapters: Adapters | None,
     ) -> None: ...
+
+class Quick:
+    def prepare(self, fields: dict[str, Any], header: Callable[[str], str | None]) -> PreparedCall | None: ...

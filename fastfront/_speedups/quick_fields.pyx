@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memset
 from libc.time cimport time
 
+from fastfront._speedups.exchange cimport header_of
 from fastfront._speedups.prepared cimport PreparedCall, PreparedPrompt
 from fastfront._speedups.token_ids cimport packed_count, packed_ids
 
@@ -171,7 +172,7 @@ cdef class QuickFields:
         cdef PreparedCall call
         cdef PreparedPrompt prompt
         cdef int64_t n = number(values[<int>N], 1), least = number(values[<int>MIN_TOKENS], 0)
-        if not 1 <= n <= self.max_n or header("x-vllm-priority") is not None or header("x-data-parallel-rank") is not None:
+        if not 1 <= n <= self.max_n or header_of(header, "x-vllm-priority") is not None or header_of(header, "x-data-parallel-rank") is not None:
             return None
         prompt = self.prompt(packed, requested)
         if prompt is None or not 0 <= least <= prompt.max_tokens:
@@ -193,7 +194,7 @@ cdef class QuickFields:
                 return None
             call.cache_salt = salt
         call.kind = self.kind
-        label = header("x-request-id")
+        label = header_of(header, "x-request-id")
         if not label and values[<int>REQUEST_ID] != NULL:
             label = <object>values[<int>REQUEST_ID]
         call.external_id = self.prefix + <str>label if label else self.new_id()
@@ -360,3 +361,14 @@ cdef class QuickFields:
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL
         z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL
         return f"{self.prefix}{z ^ (z >> 31):016x}"
+
+
+cdef class Quick:
+    """Usual requests of one server and API, made ready in one go. Immutable; any thread."""
+
+    def prepare(self, dict fields not None, object header not None):
+        """The call of a request whose fields have their shapes; None if it is no usual one. `header` as in prepare_chat."""
+        return self.make(fields, header)
+
+    cdef PreparedCall make(self, dict fields, object header):
+        raise NotImplementedError

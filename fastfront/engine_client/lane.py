@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import setproctitle
 
 from fastfront._speedups.call import Call
 from fastfront._speedups.engine_sockets import EngineSockets
+from fastfront._speedups.inbox import Inbox
 from fastfront._speedups.msgpack import DecodeError, skip, unpackb
 from fastfront._speedups.pump import DEAD, MALFORMED, Pump
 from fastfront.engine_client.announced import AnnouncedDeath
@@ -22,7 +22,7 @@ KEEP_ALIVE = b": keep-alive\n\n"
 log = logging.getLogger("fastfront.lane")
 
 
-class Lane:
+class Lane(Inbox):
     """Owns its EngineSockets and a Pump. `post` may be called by any thread, everything else runs on the lane's own."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Lane:
         on_joined: Callable[[int, list[bytes]], None] | None = None,
     ) -> None:
         """`on_joined(lane, frames)` gets what engines say on their inputs: the ready payload, when they join again."""
-        self.index = index
+        super().__init__(index, sockets, pump)
         self.pump = pump
         self._sockets = sockets
         self._balancer = balancer
@@ -47,8 +47,6 @@ class Lane:
         self._ping_interval_s = ping_interval_s
         self._on_reply = on_reply
         self._on_joined = on_joined
-        self._inbox: deque[Call | Callable[[], None]] = deque()
-        self._sleeping = False
         self._stop = False
         self._announced = AnnouncedDeath(balancer)
         self._thread = threading.Thread(target=self._run, name=f"lane-{index}", daemon=True)
@@ -57,26 +55,9 @@ class Lane:
         self._thread.start()
 
     @property
-    def load(self) -> int:
-        """Choices that are being generated, and calls that wait to begin. Any thread."""
-        return self.pump.live + len(self._inbox)
-
-    @property
     def busy_s(self) -> float:
         """Time not spent waiting. Any thread."""
         return self._sockets.busy_s
-
-    def post(self, item: Call | Callable[[], None]) -> None:
-        """Hands over a call to submit, or a function to run on the lane's thread."""
-        self._inbox.append(item)
-        if self._sleeping:
-            self._sleeping = False  # whoever puts it back wakes the lane: the next need not
-            self._sockets.wake()
-
-    @property
-    def queued(self) -> int:
-        """What waits for the lane at the moment."""
-        return len(self._inbox)
 
     def cancel(self, call: Call) -> None:
         """The client of `call` has gone. Any thread; a call that has ended is left alone."""
@@ -109,7 +90,7 @@ class Lane:
         pump, sockets = self.pump, self._sockets
         while not self._stop:
             found = pump.run(sockets, self._patience_ms())
-            self._sleeping = False
+            self.awake()
             if found is not None:
                 self._take(*found)
             self._submit()
@@ -134,23 +115,13 @@ class Lane:
 
     def _patience_ms(self) -> int:
         """How long the lane may sleep: not at all with something in the inbox, for some time, or for ever (-1)."""
-        if self._inbox or not self._settle():
+        if not self.settle():
             return 0
         announced_s = self._announced.remaining_s()
         waits = [] if announced_s is None else [announced_s]
         if self._ping_interval_s and self.pump.live:
             waits.append(self._ping_interval_s / 4)
         return max(1, int(min(waits) * 1000)) if waits else -1
-
-    def _settle(self) -> bool:
-        """Says that the lane is about to sleep; False if something came in meanwhile.
-
-        `_sleeping` is set before the inbox is looked at, and `post` appends before it looks at `_sleeping`: one of the two sees
-        the other. rotate() takes the deque's lock, which keeps the two steps in order.
-        """
-        self._sleeping = True
-        self._inbox.rotate(0)
-        return not self._inbox
 
     def _take(self, what: int, engine: int, rest: bytes | None) -> None:
         """A message of an engine that asks for more than its streams' tokens."""
@@ -194,13 +165,11 @@ class Lane:
             self._on_stats(engine, stats)
 
     def _submit(self) -> None:
-        inbox = self._inbox
-        while inbox:
-            item = inbox.popleft()
-            if not isinstance(item, Call):
+        for item in self.take():
+            if isinstance(item, Call):
+                self._attach(item)
+            else:
                 item()
-                continue
-            self._attach(item)
 
     def _attach(self, call: Call) -> None:
         for engine, payload in self.pump.attach(call):

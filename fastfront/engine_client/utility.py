@@ -20,7 +20,8 @@ Answer = tuple[int, str | None, Any]               # engine, failure, result
 class Sender(Protocol):
     """A lane, seen from here."""
 
-    index: int
+    @property
+    def index(self) -> int: ...
 
     def post(self, item: Callable[[], None]) -> None: ...
 

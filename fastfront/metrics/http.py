@@ -13,37 +13,36 @@ from fastfront.metrics.families import add_counter, add_histogram
 UNCOUNTED = frozenset({"/metrics", "/health", "/load", "/ping", "/version", "/server_info"})
 NO_HANDLER = "none"  # of paths that are no route
 STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
-_OTHER_METHOD = METHODS.index("OTHER")
 
 
 class HttpMetrics:
     """Which requests count where. Any thread adds to `counts`; the tables do not change after start."""
 
     def __init__(self, paths: Iterable[str], root_path: str, created: float) -> None:
-        """`paths` are the server's routes, some with `{names}`; they are served with `root_path` before them too."""
+        """`paths` are the server's routes, some with `{names}`; they are served with `root_path` before them too.
+
+        `places` are the places in `counts` by path, `methods` those by method; `other` is that of all other methods.
+        """
         handlers = [path for path in paths if path not in UNCOUNTED]
         self._handlers = [*handlers, NO_HANDLER]
         self.counts = HttpCounts(len(self._handlers))
         self._created = created
         prefixes = {"", root_path.rstrip("/")}
-        self._places = {prefix + path: k for prefix in prefixes for k, path in enumerate(handlers)}
+        self.places = {prefix + path: k for prefix in prefixes for k, path in enumerate(handlers)}
         self._uncounted = frozenset(prefix + path for prefix in prefixes for path in UNCOUNTED)
         self._patterns = [
-            (re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))), k) for path, k in self._places.items() if "{" in path
+            (re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))), k) for path, k in self.places.items() if "{" in path
         ]
-        self._methods = {name: k for k, name in enumerate(METHODS)}
+        self.methods = {name: k for k, name in enumerate(METHODS)}
+        self.other = METHODS.index("OTHER")
 
     def handler(self, path: str) -> int:
         """The place in `counts` that requests of this path have; -1 for those that are not counted."""
-        if path in self._places:
-            return self._places[path]
+        if path in self.places:
+            return self.places[path]
         if path in self._uncounted:
             return -1
         return next((k for pattern, k in self._patterns if pattern.fullmatch(path)), len(self._handlers) - 1)
-
-    def method(self, name: str) -> int:
-        """The place in METHODS; those that are not in it are one."""
-        return self._methods[name] if name in self._methods else _OTHER_METHOD  # noqa: SIM401 - docs/structures.md
 
     def collect(self) -> Iterator[Metric]:
         counts = self.counts

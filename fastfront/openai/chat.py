@@ -54,7 +54,8 @@ _PLAIN = frozenset({
 _ARGUMENTS = ("messages", "conversation")  # of whoever renders a template, not of a request
 _TEMPLATE_FIELDS = frozenset({"chat_template_kwargs", "documents", "reasoning_effort"})
 CHAT: TypeAdapter[ChatBody] = TypeAdapter(ChatBody)
-_READER: BodyReader[ChatBody] = BodyReader(CHAT, check_chat, field_order.CHAT, shape_errors, plain_bodies(ChatBody))
+CHATS = plain_bodies(ChatBody)
+_READER: BodyReader[ChatBody] = BodyReader(CHAT, check_chat, field_order.CHAT, shape_errors, CHATS)
 
 
 def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:

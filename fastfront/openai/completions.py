@@ -46,8 +46,9 @@ _PLAIN = frozenset({
     "model", "max_tokens", "temperature", "top_p", "top_k", "stream", "stop", "seed", "n", "user", "echo",
     "frequency_penalty", "presence_penalty",
 })  # fmt: skip
+COMPLETIONS = plain_bodies(CompletionBody)
 _READER: BodyReader[CompletionBody] = BodyReader(
-    TypeAdapter(CompletionBody), check_completion, field_order.COMPLETION, plain=plain_bodies(CompletionBody)
+    TypeAdapter(CompletionBody), check_completion, field_order.COMPLETION, plain=COMPLETIONS
 )
 
 

@@ -8,35 +8,26 @@ import queue
 import threading
 import time
 import urllib.parse
-from typing import NamedTuple
 
 import setproctitle
 
+from fastfront._speedups.watched import Line
 from fastfront.server.logs import sole_text_handler
 
 log = logging.getLogger("fastfront.access")
 CLIENT_GONE = 499                               # for requests whose client left before an answer began, as nginx has it
 MAX_PENDING = 100_000                           # lines that wait to be written; more are dropped and counted
-MAX_PATH_CHARS = 2048
 GATHER_S = 0.02                                 # how long a line waits for others to be written with: they need no wake-up then
 MOST_AT_ONCE = 1000
+_FIELDS = ("client", "method", "path", "http_version", "status")
 _PHRASES = {status.value: status.phrase for status in http.HTTPStatus} | {CLIENT_GONE: "Client Closed Request"}
-
-
-class Line(NamedTuple):
-    client: str
-    method: str
-    path: str
-    http_version: str
-    status: int
-    duration_s: float
 
 
 class AccessLog:
     """Any thread adds lines. `skips` are paths that get none."""
 
     def __init__(self, skips: frozenset[str]) -> None:
-        self._skips = skips
+        self.skips = skips
         self._lines: queue.SimpleQueue[Line | None] = queue.SimpleQueue()
         self._dropped = 0                       # owned by the writer, approximate elsewhere
         self._thread = threading.Thread(target=self._write, name="access-log", daemon=True)
@@ -53,12 +44,9 @@ class AccessLog:
         """Lines that wait to be written."""
         return self._lines.qsize()
 
-    def wants(self, path: str) -> bool:
-        return path not in self._skips
-
     def add(self, line: Line) -> None:
         if self._lines.qsize() < MAX_PENDING:
-            self._lines.put(line if len(line.path) <= MAX_PATH_CHARS else line._replace(path=line.path[:MAX_PATH_CHARS] + "..."))
+            self._lines.put(line)
         else:
             self._dropped += 1
 
@@ -89,7 +77,7 @@ def write(lines: list[Line]) -> None:
     for line, message in zip(lines, messages, strict=True):
         # Made by hand: log.info would look for its caller on the stack, which takes longer than the rest.
         record = logging.LogRecord(log.name, logging.INFO, __file__, 0, message, None, None)
-        vars(record).update(line._asdict(), duration_s=round(line.duration_s, 6))
+        vars(record).update({name: getattr(line, name) for name in _FIELDS}, duration_s=round(line.duration_s, 6))
         log.handle(record)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fastfront._speedups.intake import Route
 from fastfront.config import KeyScope
 from fastfront.errors import ApiError
 from fastfront.openai.batch import prepare_batch
@@ -14,7 +15,6 @@ from fastfront.openai.invocations import prepare_invocation
 from fastfront.openai.messages.prepare import anthropic_errors, count_tokens_body, prepare_message
 from fastfront.openai.responses.prepare import prepare_response, unknown_response
 from fastfront.openai.serving import Serving
-from fastfront.server.app import Route
 from fastfront.server.exchange import Exchange
 from fastfront.server.health import Health
 from fastfront.streams.dispatcher import Dispatcher

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 import queue
 import re
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import setproctitle
 
+from fastfront._speedups.intake import Intake, Route
 from fastfront.config import KeyScope
 from fastfront.errors import ApiError, EngineDeadError, http_error
 from fastfront.openai.keys import needs_key
 from fastfront.server.cors import Cors
-from fastfront.server.exchange import Exchange, Headers, Request
+from fastfront.server.exchange import Exchange, Headers
 from fastfront.server.watch import Watch
 
 log = logging.getLogger("fastfront.server")
 INLINE_BODY_BYTES = 64 * 1024  # larger bodies go to the request threads: they must not hold up the server's
-Handler = Callable[[Exchange], None]
 
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """`reads_body`: the handler wants the request's body; `guarded`: it is served to those who have a key (set by App)."""
-
-    handler: Handler
-    reads_body: bool = False
-    guarded: bool = False
+Handler = Callable[[Exchange], object]
 
 
 class RequestThreads:
@@ -58,8 +48,8 @@ class RequestThreads:
             del run, exchange, handler
 
 
-class App:
-    """What the server calls. Shared by all its threads; immutable once serving."""
+class App(Intake):
+    """What the server calls. Shared by all its threads; immutable once serving. What is here is for unusual requests."""
 
     def __init__(
         self,
@@ -74,59 +64,51 @@ class App:
         request_id_headers: bool = False,
         watch: Watch | None = None,
     ) -> None:
-        self._watch = watch
         self._cors = cors
         self._request_id_headers = request_id_headers
         prefixes = ("", root_path.rstrip("/")) if root_path else ("",)
         known = {
-            path: {name: replace(route, guarded=bool(api_keys) and needs_key(path, key_scope)) for name, route in methods.items()}
+            path: {name: Route(route.handler, route.reads_body, guarded=bool(api_keys) and needs_key(path, key_scope))
+                   for name, route in methods.items()}
             for path, methods in routes.items()
-        }
+        }  # fmt: skip
         self._routes = {prefix + path: methods for prefix in prefixes for path, methods in known.items()}
         self._patterns = [
             (re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))), methods)
             for path, methods in self._routes.items()
             if "{" in path
         ]
-        self._key_digests = [hashlib.sha256(key.encode()).digest() for key in api_keys]
         self._max_body = max_body_bytes
-        self._inline = min(max_body_bytes, INLINE_BODY_BYTES)
         self._threads = RequestThreads(request_threads)
+        adds_headers = cors is not None or request_id_headers
+        super().__init__(self._routes, watch, list(api_keys), min(max_body_bytes, INLINE_BODY_BYTES), adds_headers)
 
     def waiting(self) -> int:
         """Requests with large bodies that no thread has taken yet."""
         return self._threads.waiting()
 
-    def intake(self, request: Request) -> None:
-        """Takes a request in, on a thread of the server; returns when the request is handled, or its body is on its way."""
-        exchange = Exchange(request)
-        method, path = exchange.method, exchange.path
-        if self._watch is not None:
-            self._watch.watch(exchange)
-        if (self._cors is not None or self._request_id_headers) and self._add_headers(exchange):
-            return
+    def _route(self, exchange: Exchange) -> Route | None:
+        """The route of a request whose path is not in the table, or whose method is not; None: it is answered."""
+        path, method = exchange.path, exchange.method
         methods = self._routes[path] if path in self._routes else self._matching(path)
+        if methods is not None and method in methods:
+            return methods[method]
         if methods is None:
             self._no_route(exchange, path)
-            request.drop_body()
-            return
-        route = methods[method] if method in methods else None  # noqa: SIM401 - docs/structures.md, rules between threads
-        if route is None:
-            headers = [("allow", ", ".join(methods))]
-            exchange.json(http_error(405, "Method Not Allowed").body(), 405, headers)
-            request.drop_body()
-            return
-        if route.guarded and not self._authorized(exchange):
-            exchange.json(b'{"error":"Unauthorized"}', 401, [("www-authenticate", "Bearer")])
-            request.drop_body()
-            return
-        body = request.body_at_once(self._inline) if route.reads_body else None
-        if body is not None:
-            exchange.body = body
-            self.run(exchange, route.handler)
-            return
-        length = exchange.header("content-length") if route.reads_body else None
-        if not route.reads_body or (length is None and exchange.header("transfer-encoding") is None):
+        else:
+            exchange.json(http_error(405, "Method Not Allowed").body(), 405, [("allow", ", ".join(methods))])
+        exchange.request.drop_body()
+        return None
+
+    def _no_key(self, exchange: Exchange) -> None:
+        exchange.json(b'{"error":"Unauthorized"}', 401, [("www-authenticate", "Bearer")])
+        exchange.request.drop_body()
+
+    def _await_body(self, exchange: Exchange, route: Route) -> None:
+        """Handles a request whose body is not here yet, or not small, once it is."""
+        length = exchange.header("content-length")
+        request = exchange.request
+        if length is None and exchange.header("transfer-encoding") is None:
             self.run(exchange, route.handler)
         elif length is None or (length.isdigit() and int(length) <= self._max_body):
             request.read_body(self._max_body, lambda body, too_large: self._got_body(exchange, route, body, too_large))
@@ -144,15 +126,13 @@ class App:
             else:
                 self.run(exchange, route.handler)
 
-    def run(self, exchange: Exchange, handler: Handler) -> None:
-        """Calls a handler; whatever it raises becomes an answer."""
-        try:
-            handler(exchange)
-        except ApiError as error:
+    def _failed(self, exchange: Exchange, error: Exception) -> None:
+        """Answers what a handler has raised, while it is being handled."""
+        if isinstance(error, ApiError):
             self._refuse(exchange, error)
-        except EngineDeadError as error:
+        elif isinstance(error, EngineDeadError):
             self._refuse(exchange, ApiError(str(error), status=503, kind="ServiceUnavailableError"))
-        except Exception:
+        else:
             log.exception("%s %s failed", exchange.method, exchange.path)
             self._refuse(exchange, ApiError("Internal server error", status=500, kind="InternalServerError"))
 
@@ -188,11 +168,3 @@ class App:
             exchange.empty(307, [("location", bare)])
         else:
             exchange.json(http_error(404, f"Not Found: {path[:200]}").body(), 404)
-
-    def _authorized(self, exchange: Exchange) -> bool:
-        """Whether a key came as a bearer token, or in the header that Anthropic's clients put it in."""
-        scheme, _, key = (exchange.header("authorization") or "").partition(" ")
-        if scheme.lower() != "bearer":
-            key = exchange.header("x-api-key") or ""
-        digest = hashlib.sha256(key.strip().encode("utf-8", "surrogatepass")).digest()
-        return any(hmac.compare_digest(digest, known) for known in self._key_digests)

@@ -16,12 +16,12 @@ from urllib.parse import parse_qs
 
 import setproctitle
 
+from fastfront._speedups.intake import Route
 from fastfront.config import ServeConfig
 from fastfront.engine_client.utility import Sender, Utilities
 from fastfront.errors import ApiError, EngineDeadError, EngineError
 from fastfront.metrics.sleep import SleepOperations, SleepState
 from fastfront.openai.events import compact
-from fastfront.server.app import Route
 from fastfront.server.exchange import Exchange
 
 log = logging.getLogger("fastfront.server")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fastfront._speedups.intake import Generation, Route
+from fastfront._speedups.plain_body import PlainBodies
 from fastfront.config import KeyScope
-from fastfront.openai.chat import prepare_chat
-from fastfront.openai.completions import prepare_completion
+from fastfront.openai.chat import CHATS, prepare_chat
+from fastfront.openai.completions import COMPLETIONS, prepare_completion
 from fastfront.openai.failures import engine_failure
 from fastfront.openai.models import models_body, version_body
 from fastfront.openai.serving import Serving
 from fastfront.openai.tokenize import detokenize_body, tokenize_body
 from fastfront.server.apis import Apis
-from fastfront.server.app import Route
 from fastfront.server.beams import BeamRunner
 from fastfront.server.exchange import JSON_HEADERS, Exchange
 from fastfront.server.health import Health
@@ -53,8 +54,8 @@ class Routes:
     def table(self) -> dict[str, dict[str, Route]]:
         health, metrics = Route(self.health), Route(self.metrics)
         return {
-            "/v1/chat/completions": {"POST": Route(self.chat, reads_body=True)},
-            "/v1/completions": {"POST": Route(self.completion, reads_body=True)},
+            "/v1/chat/completions": {"POST": Route(self._generation(CHATS, self._chat), reads_body=True)},
+            "/v1/completions": {"POST": Route(self._generation(COMPLETIONS, self._completion), reads_body=True)},
             "/v1/models": {"GET": Route(self.models)},
             "/tokenize": {"POST": Route(self.tokenize, reads_body=True)},
             "/detokenize": {"POST": Route(self.detokenize, reads_body=True)},
@@ -65,15 +66,20 @@ class Routes:
             **self._apis.table(),
         }
 
-    def chat(self, exchange: Exchange) -> None:
-        self._health.check()
-        prepared = prepare_chat(exchange.body, exchange.header, self._serving)
-        self._tell_load(prepared, exchange)
-        self._submit(prepared, exchange)
+    def _generation(self, bodies: PlainBodies, prepare: Callable[[Exchange], PreparedCall]) -> Generation:
+        serving = self._serving
+        return Generation(
+            self._health, bodies, serving.quick_chats if bodies is CHATS else serving.quick_completions, self._dispatcher,
+            prepare=prepare, submit=self._submit_telling, plain=self._trace is None, asked_with=ASKED_WITH,
+        )  # fmt: skip
 
-    def completion(self, exchange: Exchange) -> None:
-        self._health.check()
-        prepared = prepare_completion(exchange.body, exchange.header, self._serving)
+    def _chat(self, exchange: Exchange) -> PreparedCall:
+        return prepare_chat(exchange.body, exchange.header, self._serving)
+
+    def _completion(self, exchange: Exchange) -> PreparedCall:
+        return prepare_completion(exchange.body, exchange.header, self._serving)
+
+    def _submit_telling(self, prepared: PreparedCall, exchange: Exchange) -> None:
         self._tell_load(prepared, exchange)
         self._submit(prepared, exchange)
 

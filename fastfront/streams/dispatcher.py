@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from fastfront._speedups.call import Call
+from fastfront._speedups.submitter import Submitter
 from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.lane import Lane
-from fastfront.errors import EngineDeadError
 from fastfront.streams.admission import Admission
 from fastfront.streams.prepared import PreparedCall
-
-log = logging.getLogger("fastfront.streams")
 
 
 class Client(Protocol):
@@ -25,8 +21,8 @@ class Client(Protocol):
         """`gone()` is called if the client leaves before its answer is complete. True: it has left already."""
 
 
-class Dispatcher:
-    """Shared by all request threads; holds no state of its own but the running call count."""
+class Dispatcher(Submitter):
+    """Shared by all request threads; immutable. `submit` is native; what is here is for requests that are not the usual ones."""
 
     def __init__(
         self,
@@ -40,13 +36,14 @@ class Dispatcher:
         streams_per_lane: int,
     ) -> None:
         """`on_submit` sees every request before it starts, on the request's thread."""
+        super().__init__(
+            lanes, balancer, vocabulary, fingerprint, on_submit,
+            streams_per_lane=streams_per_lane, chooses=balancer.looks_at_prompts, admits=admission is not None,
+        )  # fmt: skip
         self._admission = admission
         self._lanes = lanes
         self._balancer = balancer
-        self._vocabulary = vocabulary
-        self._fingerprint = fingerprint
         self._on_submit = on_submit
-        self._streams_per_lane = streams_per_lane
 
     def announce(self, prepared: PreparedCall) -> None:
         """Shows `on_submit` a request that is submitted in steps."""
@@ -58,61 +55,11 @@ class Dispatcher:
         """Number of answers that are being generated."""
         return sum(lane.pump.live for lane in self._lanes)
 
-    def submit(
-        self,
-        prepared: PreparedCall,
-        client: Client,
-        protocol: Any,
-        arrival_time: float,
-        headers: list[tuple[str, str]] | None = None,
-        on_end: Callable[[Call], None] | None = None,
-        announced: bool = False,
-    ) -> None:
-        """Starts the request; `protocol` takes the answer.
-
-        From here on the lane answers it, with `headers` besides its own, and calls `on_end` at its end. `announced`: it is one
-        step of many, and `on_submit` has seen the whole.
-        Raises EngineDeadError when no engine can take it, ApiError when there is too much to do.
-        """
-        if self._on_submit is not None and not announced:
-            self._on_submit(prepared)
-        if self._admission is None or announced:
-            engines = self._pick(prepared)
-        else:
-            tokens = prepared.n * sum(prompt.length for prompt in prepared.prompts)
-            engines = self._admission.admit(len(prepared.prompts) * prepared.n, tokens, lambda: self._pick(prepared))
-        if not engines:
-            raise EngineDeadError("no engine is running")
-        lane = self._lane()
-        try:
-            call = Call(
-                prepared,
-                self._vocabulary,
-                protocol,
-                engines,
-                lane.index,
-                self._fingerprint,
-                arrival_time,
-                on_end,
-                headers,
-            )
-        except BaseException:
-            self._balancer.finished(engines)
-            raise
-        if prepared.data_parallel_rank is None and self._balancer.size > 1:
-            call.again = partial(self._again, prepared, client, lane, headers)
-        lane.post(call)
-        self._watch(client, lane, call)
-
-    def _lane(self) -> Lane:
-        """The first lane that has few streams, else the one with the fewest.
-
-        Streams of one lane share wake-ups and messages, which is what few of them cost most by.
-        """
-        for lane in self._lanes:
-            if lane.load < self._streams_per_lane:
-                return lane
-        return min(self._lanes, key=lambda lane: lane.load)
+    def _admitted(self, prepared: PreparedCall) -> list[int]:
+        """Engines for a request that there is room for. Raises ApiError."""
+        assert self._admission is not None
+        tokens = prepared.n * sum(prompt.length for prompt in prepared.prompts)
+        return self._admission.admit(len(prepared.prompts) * prepared.n, tokens, lambda: self._pick(prepared))
 
     def _pick(self, prepared: PreparedCall) -> list[int]:
         choices = len(prepared.prompts) * prepared.n
@@ -134,15 +81,4 @@ class Dispatcher:
         engines = self._pick(prepared)
         if not engines:
             return None
-        fresh = Call(
-            prepared, self._vocabulary, call.protocol, engines, lane.index, self._fingerprint, call.arrival_time, call.on_end,
-            headers,
-        )  # fmt: skip
-        self._watch(client, lane, fresh)
-        return fresh
-
-    def _watch(self, client: Client, lane: Lane, call: Call) -> None:
-        """The lane has the call, or attaches it before it looks at its inbox again: it cancels no calls that it does not know."""
-        cancel = partial(lane.cancel, call)
-        if client.watch(cancel):
-            cancel()
+        return self.call_for(prepared, client, call.protocol, engines, lane, call.arrival_time, headers, call.on_end)

@@ -9,13 +9,18 @@ from collections.abc import Callable
 import pytest
 
 from fastfront._speedups.detokenizer import Detokenizer
+from fastfront._speedups.engine_loads import EngineLoads
+from fastfront._speedups.inbox import Inbox
 from fastfront._speedups.json_escape import escape
 from fastfront._speedups.msgpack import packb, unpackb
 from fastfront._speedups.passage import Field, Passage, Triggers
+from fastfront._speedups.pump import Pump
 from fastfront._speedups.stop_matcher import StopMatcher
 from fastfront._speedups.vocabulary import Vocabulary
+from fastfront.engine_client.addresses import local_addresses
+from fastfront.engine_client.handshake import bind_lanes
 from tests.native.conftest import Model
-from tests.native.tiny import NATIVE, SLOW
+from tests.native.tiny import NATIVE, SLOW, byte_level
 
 THREADS = 4
 
@@ -104,3 +109,39 @@ def test_triggers_of_many_passages() -> None:
             assert {text: triggers.end(text) for text in texts} == texts
 
     together(work)
+
+
+def test_loads_of_engines_lose_nothing() -> None:
+    loads = EngineLoads(0, 3)
+
+    def work(number: int) -> None:
+        for k in range(2000):
+            chosen = loads.choose(1 + k % 3, None if k % 5 else number % 3, number % 3 if k % 2 else -1)
+            loads.report(k % 3, k % 7, 0.9)
+            if number == 0 and k % 50 == 0:
+                loads.set_alive(1, not loads.set_alive(1, False))
+            loads.finished(chosen)
+
+    together(work)
+    assert loads.in_flight == [0, 0, 0]
+
+
+def test_an_inbox_loses_nothing_and_keeps_each_senders_order() -> None:
+    (pair,) = bind_lanes(local_addresses(1), 1)
+    pump = Pump(Vocabulary.from_tokenizer(byte_level([])), lambda *_: (500, [], b""), lambda *_: b"", [], [])
+    inbox = Inbox(0, pair.sockets, pump)
+    taken: list[object] = []
+
+    def work(number: int) -> None:
+        for k in range(2000):
+            inbox.post((number, k))  # type: ignore[arg-type]
+            if number == 0:
+                inbox.settle()
+                taken.extend(inbox.take())
+
+    together(work)
+    taken.extend(inbox.take())
+    assert inbox.queued == 0
+    senders = {number for number, _ in taken}  # type: ignore[misc]
+    for number in senders:
+        assert [k for sender, k in taken if sender == number] == list(range(2000))  # type: ignore[misc]

@@ -22,7 +22,7 @@ def metrics() -> HttpMetrics:
 
 
 def add(metrics: HttpMetrics, path: str, method: str, status: int, seconds: float = 0.2, asked: int = 0, sent: int = 0) -> None:
-    metrics.counts.add(metrics.handler(path), metrics.method(method), status, seconds, asked, sent)
+    metrics.counts.add(metrics.handler(path), metrics.methods.get(method, metrics.other), status, seconds, asked, sent)
 
 
 def value(metrics: HttpMetrics, name: str, **labels: str) -> float | None:

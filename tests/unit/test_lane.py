@@ -6,29 +6,27 @@ from typing import Any
 
 import pytest
 
+from fastfront._speedups import pump
 from fastfront._speedups.pump import DEAD, MALFORMED
+from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.engine_client.addresses import local_addresses
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.handshake import bind_lanes
 from fastfront.engine_client.lane import Lane
+from tests.native.tiny import byte_level
 
 ENGINES = 2
 
 
-class Pump:
+class Pump(pump.Pump):
     """Meets one thing after another, then nothing more."""
 
     def __init__(self, *found: tuple[int, int, bytes | None]) -> None:
-        self.live = 0
-        self.errors: list[Exception] = []
-        self.finished_engines: list[int] = []
+        super().__init__(Vocabulary.from_tokenizer(byte_level([])), lambda *_: (500, [], b""), lambda *_: b"", [], [])
         self._found = list(found)
 
     def run(self, _sockets: object, _patience_ms: int) -> tuple[int, int, bytes | None] | None:
         return self._found.pop(0) if self._found else None
-
-    def take_aborts(self) -> list[tuple[int, bytes]]:
-        return []
 
 
 class Lost:

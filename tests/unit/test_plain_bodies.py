@@ -179,7 +179,7 @@ def test_numbers(name: str, number: str) -> None:
     "body",
     [
         b'{"messages":[{"role":"user","content":"Hi"}],"model":"m","max_tokens":1,"stream":true,"stream_options":{"include_usage":true}}',
-        b' {\n "messages" : [ { "content" : [ {"type" : "text", "text" : "\\u00e9\\ud834\\udd1e\\n" } ] , "role" : "user" } ] }\t',
+        b' {\n "messages" : [ { "content" : [ {"type" : "text", "text": "\\u00e9\\ud834\\udd1e\\n" } ] , "role" : "user" } ] }\t',
         b'{"messages":[],"temperature":1,"top_p":0.95,"top_k":-1,"seed":null,"stop":["a","\\""],"stop_token_ids":[1, 2],"n":2}',
     ],
 )
