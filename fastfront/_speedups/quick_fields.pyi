@@ -1,9 +1,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from fastfront.streams.prepared import PreparedCall
-
 from fastfront.openai.adapters import Adapters
+from fastfront.streams.prepared import PreparedCall
 
 CHAT: Mapping[str, int]
 COMPLETION: Mapping[str, int]

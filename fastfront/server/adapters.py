@@ -11,13 +11,13 @@ import setproctitle
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
+from fastfront._speedups.intake import Route
 from fastfront.config import LoraModule
 from fastfront.engine_client.handshake import EngineInfo
 from fastfront.engine_client.utility import Sender, Utilities
 from fastfront.errors import ApiError, EngineDeadError, FastfrontError, SetupError
 from fastfront.openai.adapters import Adapters, LoraRequest
 from fastfront.openai.bodies import BodyReader, require_json
-from fastfront.server.app import Route
 from fastfront.server.exchange import Exchange
 
 log = logging.getLogger("fastfront.server")
