@@ -10,7 +10,7 @@ from libc.string cimport memmove, memset
 from fastfront._speedups.buffers cimport array_reserve
 from fastfront._speedups.clocks cimport monotonic
 from fastfront._speedups.epoll cimport (
-    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, epoll_create1,
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, epoll_create1,
     epoll_ctl, epoll_event, epoll_wait,
 )
 from fastfront._speedups.zmtp cimport (
@@ -21,7 +21,6 @@ from fastfront._speedups.zmtp cimport (
 
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned, int)
-    int eventfd_read(int, uint64_t *)
     int eventfd_write(int, uint64_t)
     int EFD_NONBLOCK, EFD_CLOEXEC
 
@@ -158,6 +157,11 @@ cdef class EngineSockets:
         self.unsent = True
         return True
 
+    @property
+    def has_news(self) -> bool:
+        """Whether take_inputs or take_dropped would find something."""
+        return self.dropped.first != NULL or self.inputs.first != NULL
+
     def take_inputs(self) -> list:
         """What engines have said on their inputs, in the order it came: [identity, frame, ...] of each."""
         cdef Peer *peer
@@ -211,7 +215,7 @@ cdef class EngineSockets:
 
     cdef int watch(self, int fd, uint64_t key) noexcept nogil:
         cdef epoll_event event
-        event.events = EPOLLIN
+        event.events = EPOLLIN | EPOLLET if key == KEY_WAKE else EPOLLIN
         event.data.u64 = key
         return epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, fd, &event)
 
@@ -220,7 +224,7 @@ cdef class EngineSockets:
 
     cdef void wait_native(self, int timeout_ms) noexcept nogil:
         cdef epoll_event events[EVENTS]
-        cdef uint64_t key, count
+        cdef uint64_t key
         cdef Peer *peer
         cdef int n, k
         cdef int limit = <int>(max(0.0, self.beat_at - self.now) * 1000) + 1
@@ -233,8 +237,7 @@ cdef class EngineSockets:
         for k in range(n):
             key = events[k].data.u64
             if key == KEY_WAKE:
-                eventfd_read(self.wake_fd, &count)
-                self.woken = True
+                self.woken = True               # an edge each time it is written to: there is nothing to be read
             elif key == KEY_INPUT or key == KEY_OUTPUT:
                 self.accept_all(key == KEY_INPUT)
             else:

@@ -54,6 +54,13 @@ cdef int put_value(Buf *b, str text) except -1:
     if buf_reserve(b, n) < 0:
         raise MemoryError
     for k in range(n):
+        if p[k] < 32 or p[k] == 127:
+            break
+    else:
+        memcpy(b.data + b.len, p, n)
+        b.len += n
+        return 0
+    for k in range(n):
         if p[k] >= 32 and p[k] != 127 or p[k] == c'\t':
             b.data[b.len] = <char>p[k]
             b.len += 1

@@ -33,6 +33,10 @@ class AnnouncedDeath:
         else:
             self._until = now + PATIENCE_S, losses
 
+    @property
+    def waits(self) -> bool:
+        return self._until is not None
+
     def remaining_s(self) -> float | None:
         """For how long it still waits; None: it does not."""
         return None if self._until is None else max(0.0, self._until[0] - self._clock())

@@ -13,7 +13,7 @@ from fastfront._speedups.call import Call
 from fastfront._speedups.engine_sockets import EngineSockets
 from fastfront._speedups.inbox import Inbox
 from fastfront._speedups.msgpack import DecodeError, skip, unpackb
-from fastfront._speedups.pump import DEAD, MALFORMED, Pump
+from fastfront._speedups.pump import ANSWERED, DEAD, MALFORMED, Pump
 from fastfront.engine_client.announced import AnnouncedDeath
 from fastfront.engine_client.balancer import Balancer
 
@@ -91,16 +91,14 @@ class Lane(Inbox):
         while not self._stop:
             found = pump.run(sockets, self._patience_ms())
             self.awake()
-            if found is not None:
+            if found is not None and (found[0] != ANSWERED or found[2] is not None):
                 self._take(*found)
-            self._submit()
-            for engine, reason in sockets.take_dropped():
-                self._lose_connection(engine, reason)
-            if self._announced.none_has_left():
+            if self.queued:
+                self._submit()
+            if sockets.has_news:
+                self._look()
+            if self._announced.waits and self._announced.none_has_left():
                 self._on_engine_dead(-1, "an engine reported a fatal error, but none has left")
-            for frames in sockets.take_inputs():  # engines say nothing here but their ready payload
-                if self._on_joined is not None:
-                    self._on_joined(self.index, frames)
             if self._ping_interval_s:
                 pump.ping(KEEP_ALIVE, self._ping_interval_s)
             for engine, payload in pump.take_aborts():
@@ -113,10 +111,20 @@ class Lane(Inbox):
                 self._balancer.finished(pump.finished_engines)
                 pump.finished_engines.clear()
 
+    def _look(self) -> None:
+        """Sees to connections that have gone, and to what engines say on their inputs: nothing but their ready payload."""
+        for engine, reason in self._sockets.take_dropped():
+            self._lose_connection(engine, reason)
+        for frames in self._sockets.take_inputs():
+            if self._on_joined is not None:
+                self._on_joined(self.index, frames)
+
     def _patience_ms(self) -> int:
         """How long the lane may sleep: not at all with something in the inbox, for some time, or for ever (-1)."""
         if not self.settle():
             return 0
+        if not self._ping_interval_s and not self._announced.waits:
+            return -1
         announced_s = self._announced.remaining_s()
         waits = [] if announced_s is None else [announced_s]
         if self._ping_interval_s and self.pump.live:
