@@ -55,7 +55,7 @@ def test_references_that_are_met_again() -> None:
 
 
 def tag(begin: str, triggers: list[str]) -> dict[str, Any]:
-    return {"structures": [{"begin": begin, "end": ""}], "triggers": triggers}
+    return {"structures": [{"begin": begin, "schema": {}, "end": ""}], "triggers": triggers}
 
 
 def test_triggers() -> None:

@@ -120,6 +120,29 @@ def test_what_messages_to_engines_cannot_hold_travels_as_text() -> None:
     assert structured_map({"json": nested(20)}, USUAL)["json"] == nested(20)
 
 
+TAG = {"type": "tag", "begin": "<f>", "content": {"type": "json_schema", "json_schema": {"type": "object"}}, "end": "</f>"}
+
+
+def tagged(form: object) -> dict[str, object]:
+    return {"type": "structural_tag", "format": form}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"type": "triggered_tags", "triggers": ["<f"], "tags": [TAG], "at_least_one": True},
+        {"triggers": ["<f"], "tags": [{key: value for key, value in TAG.items() if key != "type"}]},
+        {"begin": {"type": "token", "token": 5}, "content": {"json_schema": True}, "end": ["</f>", "</g>"]},
+        {"type": "token_triggered_tags", "trigger_tokens": [5], "tags": [{**TAG, "begin": {"token": "x"}}]},
+        {"type": "or", "elements": [{"type": "any_text"}, {"type": "star", "content": {"type": "regex", "pattern": "a"}}]},
+        {"type": "dispatch", "rules": [["<f>", TAG]], "loop": False},
+        {"type": "repeat", "min": 1, "max": -1, "content": {"type": "grammar", "grammar": 'root ::= "a"'}},
+    ],
+)
+def test_structural_tags(serving: Serving, form: dict[str, object]) -> None:
+    assert json.loads(sent(serving, {"response_format": tagged(form)})["structural_tag"])["format"] == form
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"structured_outputs": {"json": {"type": "nonsense"}}}, "unknown type 'nonsense'"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nonsense"}}}}, "nonsense"),
@@ -142,6 +165,22 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"structured_outputs": {"structural_tag": "x"}}, "structural_tag"),
     ({"response_format": {"type": "structural_tag", "format": {"type": "nonsense"}}}, "is no format"),
     ({"response_format": {"type": "structural_tag", "format": {"type": "regex", "pattern": "("}}}, "not closed"),
+    ({"response_format": tagged({"type": "triggered_tags", "triggers": [], "tags": [TAG]})}, "triggers cannot be"),
+    ({"response_format": tagged({"type": "triggered_tags", "triggers": ["<g"], "tags": [TAG]})}, "no trigger begins '<f>'"),
+    ({"response_format": tagged({"type": "triggered_tags", "triggers": ["<f"], "tags": []})}, "tags cannot be"),
+    ({"response_format": tagged({"triggers": ["<f"], "tags": [TAG], "at_least_one": 1})}, "at_least_one"),
+    ({"response_format": tagged({"type": "triggered_tags", "tags": [TAG]})}, "needs `triggers`"),
+    ({"response_format": tagged({"triggers": ["<f", "<f>"], "tags": [TAG]})}, "more than one trigger"),
+    ({"response_format": tagged({"trigger_tokens": [], "tags": [TAG]})}, "trigger_tokens cannot be"),
+    ({"response_format": tagged({"type": "token", "token": -1})}, "token cannot be"),
+    ({"response_format": tagged({"type": "repeat", "min": 3, "max": 2, "content": TAG})}, "repeat needs"),
+    ({"response_format": tagged({})}, "is no format"),
+    ({"response_format": tagged({**TAG, "end": []})}, "end cannot be"),
+    ({"response_format": tagged({**TAG, "content": None})}, "must be an object"),
+    ({"response_format": tagged({"type": "sequence", "elements": [{"type": "repeat", "min": True}]})}, "min cannot be"),
+    ({"response_format": tagged({"type": "dispatch", "rules": [["a"]]})}, "rules cannot be"),
+    ({"response_format": {"type": "structural_tag", "triggers": ["<f"], "structures": [{"begin": "<f", "end": ">"}]}},
+     "needs `schema`"),
     ({"response_format": {"type": "structural_tag", "triggers": ["<g"], "structures": [{"begin": "<f", "end": ">"}]}},
      "no trigger"),
 ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fastfront.openai.constraints.errors import BadConstraint
@@ -10,13 +11,34 @@ from fastfront.openai.constraints.grammar import check_ebnf
 from fastfront.openai.constraints.json_schema import check_json_schema, check_json_value
 from fastfront.openai.constraints.regex import check_regex
 
-# The formats of xgrammar 0.2.
-_FORMATS = frozenset({
-    "const_string", "json_schema", "any_text", "token", "exclude_token", "any_tokens", "grammar", "regex", "sequence", "or",
-    "tag", "triggered_tags", "token_triggered_tags", "tags_with_separator", "optional", "plus", "star", "repeat", "dispatch",
-    "token_dispatch", "qwen_xml_parameter",
+# The formats of xgrammar 0.2 and the kinds of what they hold; names with a question mark may be missing.
+_FORMATS: Mapping[str, Mapping[str, str]] = MappingProxyType({
+    kind: MappingProxyType(dict(field.split(":") for field in fields.split()))
+    for kind, fields in {
+        "const_string": "value:text",
+        "json_schema": "json_schema:schema any_order?:bool excludes?:texts",
+        "qwen_xml_parameter": "json_schema:schema",
+        "token": "token:token",
+        "regex": "pattern:regex",
+        "grammar": "grammar:grammar",
+        "sequence": "elements:formats",
+        "or": "elements:formats",
+        "tag": "begin:begin content:format end:end",
+        "triggered_tags": "triggers:triggers tags:tags at_least_one?:bool stop_after_first?:bool excludes?:texts",
+        "token_triggered_tags":
+            "trigger_tokens:tokens+ tags:tags exclude_tokens?:tokens at_least_one?:bool stop_after_first?:bool",
+        "tags_with_separator": "tags:tags separator:text at_least_one?:bool stop_after_first?:bool",
+        "optional": "content:format",
+        "plus": "content:format",
+        "star": "content:format",
+        "repeat": "min:number max:number content:format",
+        "dispatch": "rules:rules loop?:bool excludes?:texts",
+        "token_dispatch": "rules:rules loop?:bool exclude_tokens?:tokens",
+        "exclude_token": "exclude_tokens?:tokens",
+        "any_tokens": "exclude_tokens?:tokens",
+        "any_text": "excludes?:texts",
+    }.items()
 })  # fmt: skip
-_INNER = ("content", "elements", "tags", "format")  # where formats hold further formats
 
 
 def check_structural_tag(tag: object) -> None:
@@ -26,7 +48,7 @@ def check_structural_tag(tag: object) -> None:
         raise BadConstraint("it is no object")
     if "structures" in tag:
         _check_triggered(tag)
-    elif isinstance(tag.get("format"), Mapping):
+    elif "format" in tag:
         _check_format(tag["format"])
     else:
         raise BadConstraint("it has neither `format` nor `structures` and `triggers`")
@@ -47,33 +69,96 @@ def _check_triggered(tag: Mapping[str, Any]) -> None:
             raise BadConstraint(f"structures.{k}: `begin` and `end` must be texts")
         if not any(begin[:length] in starts for length in lengths):
             raise BadConstraint(f"structures.{k}: no trigger begins {begin[:100]!r}")
-        check_json_schema(item.get("schema", True))
+        if "schema" not in item:
+            raise BadConstraint(f"structures.{k} needs `schema`")
+        check_json_schema(item["schema"])
 
 
-def _check_format(root: Mapping[str, Any]) -> None:
+def _check_format(root: object) -> None:
     open_: list[object] = [root]
     while open_:
         item = open_.pop()
-        if not isinstance(item, Mapping) or not isinstance(item.get("type"), str):
-            raise BadConstraint("a format must be an object with a `type`")
-        kind = item["type"]
-        if kind not in _FORMATS:
-            raise BadConstraint(f"{kind[:100]!r} is no format")
-        if kind in ("json_schema", "qwen_xml_parameter"):
-            check_json_schema(item.get("json_schema"))
-        elif kind == "regex":
-            check_regex(_text(item, "pattern"))
-        elif kind == "grammar":
-            check_ebnf(_text(item, "grammar"))
-        elif kind == "const_string":
-            _text(item, "value")
-        for name in _INNER:
-            inner = item.get(name)
-            open_.extend(inner if isinstance(inner, list) else () if inner is None else (inner,))
+        if not isinstance(item, Mapping):
+            raise BadConstraint("a format must be an object")
+        kind = _kind(item)
+        for field, wanted in _FORMATS[kind].items():
+            name = field.removesuffix("?")
+            if name in item:
+                open_.extend(_check_field(f"{kind}.{name}", wanted, item[name]))
+            elif name == field:
+                raise BadConstraint(f"a format of type {kind} needs `{name}`")
+        if kind == "triggered_tags":
+            _check_begins(item)
+        if kind == "repeat" and not 0 <= item["min"] <= (item["min"] if item["max"] == -1 else item["max"]):
+            raise BadConstraint("repeat needs min of at least 0, and max of at least that or -1")
 
 
-def _text(item: Mapping[str, Any], name: str) -> str:
-    value = item.get(name)
-    if not isinstance(value, str):
-        raise BadConstraint(f"a format of type {item['type']} needs the text `{name}`")
-    return value
+def _kind(item: Mapping[str, Any]) -> str:
+    """The type of a format; one that does not say it is known by what it holds."""
+    kind = item.get("type")
+    if kind is None and "type" not in item:
+        needs = ((name, {key for key in fields if key[-1] != "?"}) for name, fields in _FORMATS.items())
+        kind = next((name for name, keys in needs if keys and item.keys() >= keys), None)
+    if not isinstance(kind, str) or kind not in _FORMATS:
+        raise BadConstraint(f"{str(kind)[:100]!r} is no format")
+    return kind
+
+
+def _check_field(at: str, wanted: str, value: object) -> Iterable[object]:
+    """The formats that a field holds. Raises BadConstraint for what it cannot hold."""
+    match wanted:
+        case "schema":
+            check_json_schema(value)
+        case "regex" if isinstance(value, str):
+            check_regex(value)
+        case "grammar" if isinstance(value, str):
+            check_ebnf(value)
+        case "format":
+            return [value]
+        case "formats" if isinstance(value, list) and value:
+            return value
+        case "tags" if isinstance(value, list) and value and all(isinstance(tag, Mapping) for tag in value):
+            return [{**tag, "type": tag.get("type", "tag")} for tag in value]
+        case "rules" if isinstance(value, list) and value and all(isinstance(rule, list) and len(rule) == 2 for rule in value):
+            return [rule[1] for rule in value]
+        case _ if not _fits(wanted, value):
+            raise BadConstraint(f"{at} cannot be {str(value)[:100]!r}")
+    return ()
+
+
+def _fits(wanted: str, value: object) -> bool:
+    match wanted:
+        case "text":
+            return isinstance(value, str)
+        case "bool":
+            return isinstance(value, bool)
+        case "number":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "token":
+            return isinstance(value, str) or (_fits("number", value) and value >= 0)  # type: ignore[operator]  # a number
+        case "begin":
+            return isinstance(value, str) or _is_token(value)
+        case "end":
+            return isinstance(value, str) or _is_token(value) or (bool(value) and _fits("texts", value))
+        case "texts":
+            return isinstance(value, list) and all(isinstance(text, str) for text in value)
+        case "triggers":
+            return bool(value) and _fits("texts", value) and "" not in value  # type: ignore[operator]  # a list of texts
+        case "tokens+":
+            return bool(value) and _fits("tokens", value)
+        case "tokens":
+            return isinstance(value, list) and all(_fits("token", token) for token in value)
+        case _:
+            return False
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, Mapping) and value.get("type", "token") == "token" and _fits("token", value.get("token"))
+
+
+def _check_begins(item: Mapping[str, Any]) -> None:
+    for tag in item["tags"]:
+        begin = tag.get("begin")
+        starts = sum(isinstance(begin, str) and begin.startswith(trigger) for trigger in item["triggers"])
+        if starts != 1:
+            raise BadConstraint(f"{'no' if starts == 0 else 'more than one'} trigger begins {str(begin)[:100]!r}")
