@@ -151,6 +151,8 @@ class ServeConfig:
     allow_credentials: bool = False
     ssl_keyfile: str | None = None
     ssl_certfile: str | None = None
+    ssl_ca_certs: str | None = None             # clients' certificates are signed by these; None: clients are not asked for any
+    ssl_clients_must: bool = False              # show one
     api_documents: bool = True                  # /docs and /openapi.json
     enable_request_id_headers: bool = False
     max_body_bytes: int = 64 * 1024 * 1024

@@ -64,6 +64,9 @@ def _server(parser: ArgumentParser) -> None:
     _switch(group, "allow-credentials", "let them send credentials")
     _flag(group, "ssl-keyfile", "private key for TLS", metavar="FILE")
     _flag(group, "ssl-certfile", "certificate for TLS", metavar="FILE")
+    _flag(group, "ssl-ca-certs", "certificates that clients' are signed by; asked for as --ssl-cert-reqs says", metavar="FILE")
+    _flag(group, "ssl-cert-reqs", "clients need no certificate (0), may show one (1), must show one (2) (0)",
+          type=whole(0, 2), default=0, metavar="N")  # fmt: skip
     _switch(group, "disable-fastapi-docs", "no /docs and no /openapi.json")
     _switch(group, "enable-request-id-headers", "answer with the X-Request-Id header")
     _flag(group, "sse-keep-alive-interval", "seconds between comment lines on silent streams (0: none)",

@@ -86,7 +86,6 @@ _ENGINE_TUNING = "the engine chooses that itself"
 _TEXT = "only text is served"
 _ONE_DEVICE = "engines are split by --tensor-parallel-size, on one machine; --data-parallel-size starts several"
 _LORA = "the engine has no such setting for adapters"
-_TLS = "clients' certificates are not asked for; put a proxy in front"
 
 _DROPPED: Mapping[str, Known] = {
     "trust-remote-code": _drop("no code of a model is run", switch=True),
@@ -127,8 +126,6 @@ _DROPPED: Mapping[str, Known] = {
 
 _REFUSED: Mapping[str, Known] = {
     "enable-ssl-refresh": Known("restart the server for a new certificate", switch=True),
-    "ssl-ca-certs": Known(_TLS),
-    "ssl-cert-reqs": Known(_TLS, neutral=("0",)),
     "ssl-ciphers": Known("the TLS library's own are used"),
     "middleware": Known("there is no ASGI application; put a proxy in front"),
     "grpc": Known("only HTTP is served", switch=True),

@@ -107,6 +107,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         parser.error(f"--model {args.model_flag}: MODEL is already given as {args.model}")
     if (args.ssl_keyfile is None) != (args.ssl_certfile is None):
         parser.error("--ssl-keyfile and --ssl-certfile go together")
+    if args.ssl_cert_reqs and not (args.ssl_ca_certs and args.ssl_certfile):
+        parser.error("--ssl-cert-reqs needs --ssl-ca-certs, and --ssl-certfile")
     _require(args)
     balancing, first, local = placement(args)
     engine: EngineKind = "external" if local == 0 else args.engine
@@ -130,6 +132,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         allow_credentials=args.allow_credentials,
         ssl_keyfile=args.ssl_keyfile,
         ssl_certfile=args.ssl_certfile,
+        ssl_ca_certs=args.ssl_ca_certs if args.ssl_cert_reqs else None,
+        ssl_clients_must=args.ssl_cert_reqs == 2,
         api_documents=not args.disable_fastapi_docs,
         enable_request_id_headers=args.enable_request_id_headers,
         max_body_bytes=args.max_body_bytes,

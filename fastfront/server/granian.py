@@ -275,6 +275,8 @@ class GranianServer:
         keep_alive_s: float,
         ssl_certfile: str,
         ssl_keyfile: str,
+        ssl_ca_certs: str | None = None,
+        ssl_clients_must: bool = False,
     ) -> None:
         loop = _InlineLoop()
         self._sock = sock
@@ -298,9 +300,9 @@ class GranianServer:
             ssl_keyfile,
             None,
             "tls1.2",
-            None,
+            ssl_ca_certs,
             [],
-            False,
+            ssl_clients_must,
             (None, None),
         )
         scheduler = _Scheduler(loop, intake)

@@ -14,7 +14,7 @@ from fastfront.errors import SetupError
 from fastfront.server.exchange import Request
 from fastfront.server.granian import GranianServer
 from fastfront.server.http import HttpServer, bind_socket
-from fastfront.server.tls import check_certificate
+from fastfront.server.tls import check_authorities, check_certificate
 
 OPEN_FILES = 65_535
 OWN_FILES = 24  # without lanes and engines
@@ -29,6 +29,8 @@ def open_socket(config: ServeConfig) -> socket.socket:
         if config.uds is not None:
             raise SetupError("--uds and --ssl-certfile do not go together: TLS is for connections from other machines")
         check_certificate(config.ssl_certfile, config.ssl_keyfile)
+        if config.ssl_ca_certs is not None:
+            check_authorities(config.ssl_ca_certs)
     try:
         sock = bind_socket(config.host, config.port, config.uds)
     except (OSError, TypeError, ValueError) as error:  # a host that cannot be encoded is one of the latter
@@ -55,6 +57,8 @@ def make_server(config: ServeConfig, sock: socket.socket, intake: Callable[[Requ
         keep_alive_s=config.keep_alive_s,
         ssl_certfile=config.ssl_certfile,
         ssl_keyfile=config.ssl_keyfile,
+        ssl_ca_certs=config.ssl_ca_certs,
+        ssl_clients_must=config.ssl_clients_must,
     )
 
 

@@ -7,6 +7,15 @@ import ssl
 from fastfront.errors import SetupError
 
 
+def check_authorities(file: str) -> None:
+    """Raises SetupError for a file that holds no certificates."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(file)
+    except OSError as error:                       # SSLError is one
+        reason = getattr(error, "reason", None) or error.strerror or str(error)
+        raise SetupError(f"--ssl-ca-certs {file}: {reason}") from error
+
+
 def check_certificate(certfile: str, keyfile: str) -> None:
     """Raises SetupError naming the file at fault, or both where they do not belong together."""
     for flag, path in (("--ssl-certfile", certfile), ("--ssl-keyfile", keyfile)):

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.certificates import self_signed
+from tests.support.certificates import self_signed, signed_by
 from tests.support.fixtures import StartServer
 from tests.support.http1 import Closed, head, post
 from tests.support.mock import scripted
@@ -97,6 +97,37 @@ def test_tls_files_that_will_not_do(start: StartServer, certificate: tuple[Path,
     assert server.exits(LIMIT_S) == 1
     assert "--ssl-certfile" in server.log() or "--ssl-keyfile" in server.log()
     assert not READY.search(server.log())
+
+
+@pytest.mark.parametrize("reqs", ["0", "1", "2"])
+def test_certificates_of_clients(start: StartServer, certificate: tuple[Path, Path], tmp_path: Path, reqs: str) -> None:
+    cert, key = certificate
+    stranger, signed = self_signed(tmp_path), signed_by(certificate, tmp_path, "client")
+    flags = ("--ssl-certfile", str(cert), "--ssl-keyfile", str(key), "--ssl-ca-certs", str(cert), "--ssl-cert-reqs", reqs)
+    url = f"https://localhost:{at(start(*flags)).rpartition(':')[2]}/health"
+
+    def served(pair: tuple[Path, Path] | None) -> bool:
+        context = ssl.create_default_context(cafile=str(cert))
+        if pair is not None:
+            context.load_cert_chain(*pair)
+        try:
+            return httpx.get(url, verify=context, trust_env=False, timeout=LIMIT_S).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    assert (served(signed), served(None), served(stranger)) == {
+        "0": (True, True, True), "1": (True, True, False), "2": (True, False, False)
+    }[reqs]  # fmt: skip
+
+
+def test_authorities_that_are_none(start: StartServer, certificate: tuple[Path, Path], tmp_path: Path) -> None:
+    cert, key = certificate
+    (tmp_path / "ca.pem").write_text("none")
+    for file in (tmp_path / "ca.pem", tmp_path / "nothing.pem"):
+        flags = ("--ssl-certfile", str(cert), "--ssl-keyfile", str(key), "--ssl-ca-certs", str(file), "--ssl-cert-reqs", "2")
+        server = start(*flags)
+        assert server.exits(LIMIT_S) == 1
+        assert f"--ssl-ca-certs {file}: " in server.log()
 
 
 def test_tls_is_not_for_unix_sockets(start: StartServer, certificate: tuple[Path, Path], tmp_path: Path) -> None:

@@ -150,6 +150,8 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--max-model-len", "big"], "--max-model-len"),
     (["MODEL", "--max-model-len", "0"], "--max-model-len"),
     (["MODEL", "--engine", "other"], "--engine"),
+    (["MODEL", "--ssl-cert-reqs", "3"], "--ssl-cert-reqs"),
+    (["MODEL", "--ssl-cert-reqs", "2", "--ssl-certfile", "a", "--ssl-keyfile", "b"], "--ssl-ca-certs"),
     (["MODEL", "--hf-token="], "--hf-token"),
     (["MODEL", "--tokenizer-mode", "mistral"], "--tokenizer-mode: mistral: mistral_common is not used"),
     (["MODEL", "--tokenizer-mode", "slow"], "--tokenizer-mode: slow: "),
