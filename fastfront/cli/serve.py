@@ -114,7 +114,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
     engine: EngineKind = "external" if local == 0 else args.engine
     hub = Hub(args.hf_token, weights=engine in ("native", "vllm") and not args.dry_run)
     path = resolve_model(model, args.revision, None if engine == "vllm" else args.engine_python, hub)
-    if engine == "vllm" and args.data_parallel_size > 1 and not args.headless and load_model_info(path, args.hf_overrides).is_mixture:
+    several = engine == "vllm" and args.data_parallel_size > 1 and not args.headless
+    if several and load_model_info(path, args.hf_overrides).is_mixture:
         parser.error("--data-parallel-size with --engine vllm: ranks of a mixture of experts need vLLM's own frontend")
     return ServeConfig(
         model=model,
