@@ -37,6 +37,10 @@ class EngineConfig:
     executor: Literal["auto", "uni", "mp"] = "auto"
     enforce_eager: bool = False
     gpu_memory_utilization: float = 0.9
+    enable_lora: bool = False
+    max_loras: int = 1
+    max_lora_rank: int = 16
+    max_cpu_loras: int | None = None
     logprobs_mode: LogprobsMode = "raw_logprobs"
     hf_overrides: dict[str, Any] = field(default_factory=dict)
     kv_sample: float | None = None

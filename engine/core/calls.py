@@ -18,9 +18,16 @@ class Calls:
     """Owned by the busy loop's thread. Whatever is wrong with a call is told to its caller alone."""
 
     def __init__(
-        self, outbox: Outbox, pauses: Pauses, reset: Callable[[bool], bool], clock: Callable[[], float], index: int
+        self,
+        outbox: Outbox,
+        pauses: Pauses,
+        reset: Callable[[bool], bool],
+        clock: Callable[[], float],
+        index: int,
+        adapters: Callable[[str, list[Any]], Any],
     ) -> None:
-        """`reset(preempt)` empties the prefix cache if that can be done."""
+        """`reset(preempt)` empties the prefix cache if that can be done; `adapters(method, args)` answers calls about them."""
+        self._adapters = adapters
         self._outbox = outbox
         self._pauses = pauses
         self._reset = reset
@@ -86,6 +93,8 @@ class Calls:
                 return pauses.wake_up(*args)
             case "is_sleeping":
                 return pauses.asleep
+            case "add_lora" | "remove_lora" | "list_loras":
+                return self._adapters(method, args)
             case "get_weight_version":
                 return self._outbox.weight_version
             case "set_weight_version":

@@ -6,7 +6,9 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
+from engine.core.adapters import AdapterCache
 from engine.core.calls import Calls
 from engine.core.messages import Abort, Add, Call, Dead, Input, Leave, Output, Refuse
 from engine.core.outbox import Outbox
@@ -42,6 +44,7 @@ class EngineCore:
         log_stats: bool = True,
         coordinated: bool = False,
         async_scheduling: bool = True,
+        adapters: AdapterCache | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`grammars` reports to `commands`. `coordinated` as in Outbox."""
@@ -62,7 +65,8 @@ class EngineCore:
             clock=clock,
         )
         pauses = Pauses(scheduler, executor, self._abort_all, lambda: self._reset_prefix_cache(True))
-        self._calls = Calls(self._outbox, pauses, self._reset_prefix_cache, clock, index)
+        self._calls = Calls(self._outbox, pauses, self._reset_prefix_cache, clock, index, self._call_adapters)
+        self._adapters = adapters or AdapterCache(executor, 0)
         self._during: list[Call] | None = None
         self._launched: deque[StepPlan] = deque()
         self._pace = Pace()
@@ -114,6 +118,10 @@ class EngineCore:
     def _launch(self) -> bool:
         """Plan a step and have it computed; False if there is nothing to compute yet."""
         plan = self._scheduler.schedule()
+        for request, why in self._scheduler.failed:
+            self._grammars.forget(request.request_id)
+            self._outbox.put(request.client, failure(request.request_id, OutputError("validation_error", why)))
+            self._outbox.flush()
         if self._log_stats:
             self._note_events()
         if not plan.steps:
@@ -144,6 +152,14 @@ class EngineCore:
             self._calls.call(call)
         self._calls.settle()
         return leave
+
+    def _call_adapters(self, method: str, args: list[Any]) -> Any:
+        match method:
+            case "add_lora":
+                return self._adapters.add(self._scheduler, *args)
+            case "remove_lora":
+                return self._adapters.remove(self._scheduler, *args)
+        return self._adapters.numbers()
 
     def _note_events(self) -> None:
         if self._scheduler.preempted or self._scheduler.scheduled:

@@ -9,11 +9,12 @@ import signal
 import threading
 import time
 import traceback
+from collections import Counter
 
 import zmq
 
 from engine.core.messages import Abort, Add, Call, Input, Leave, Refuse
-from engine.core.validate import Bounds, InvalidRequestError, build_request
+from engine.core.validate import Bounds, InvalidRequestError, build_request, reloaded
 from engine.lifecycle import PARENT_SIGNAL, leave_if_orphan
 from engine.protocol import ABORT, ADD, UTILITY, Codec, RequestFault
 from engine.sampling.random import request_seed
@@ -58,6 +59,7 @@ class InputThread(threading.Thread):
         self._asked = 0
         self._codec = Codec()
         self._numbers = itertools.count()
+        self._reloads: Counter[int] = Counter()
 
     def run(self) -> None:
         """Until the context is terminated or the frontend is gone."""
@@ -120,6 +122,8 @@ class InputThread(threading.Thread):
             elif frames[0] == UTILITY:
                 call = self._codec.decode_utility(frames[1])
                 if call is not None:
+                    if (number := reloaded(call)) is not None:
+                        self._reloads[number] += 1
                     self._commands.put(Call(call, self._known_client(call.client_index, client)))
 
     def _add(self, client: int, frame: bytes) -> None:
@@ -128,7 +132,7 @@ class InputThread(threading.Thread):
             client = self._known_client(message.client_index, client)
         seed = request_seed(self._base_seed, next(self._numbers))
         try:
-            request = build_request(message, self._bounds, client=client, seed=seed, now=time.monotonic())
+            request = build_request(message, self._bounds, client=client, seed=seed, now=time.monotonic(), reloads=self._reloads)
         except InvalidRequestError as error:
             if message.request_id is not None:
                 self._commands.put(Refuse(message.request_id, client, str(error)))

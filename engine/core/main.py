@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import zmq
 
+from engine.core.adapters import AdapterCache
 from engine.core.core import EngineCore
 from engine.core.input_thread import InputThread
 from engine.core.messages import Dead, Input, Leave, Output
@@ -83,13 +84,17 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
         return 1
     try:
         info = executor.load()
-        limits = Limits(config.max_num_seqs, info.max_num_batched_tokens, info.max_model_len, config.scheduling_policy)
+        limits = Limits(
+            config.max_num_seqs, info.max_num_batched_tokens, info.max_model_len, config.scheduling_policy, config.max_loras
+        )
     except (ModelError, WorkerDiedError) as error:
         say(f"error: {error}")
         executor.close()
         return 1
     residency = None if config.kv_sample is None else Residency(config.kv_sample)
-    scheduler = Scheduler(limits, KvCacheManager(info.num_blocks, info.block_size, residency))
+    adapters = AdapterCache(executor, (config.max_cpu_loras or config.max_loras) if config.enable_lora else 0)
+    cache = KvCacheManager(info.num_blocks, info.block_size, residency)
+    scheduler = Scheduler(limits, cache, adapters.ready)
     messages: queue.SimpleQueue[Output | Dead] = queue.SimpleQueue()
     signals = _signal_pipe((signal.SIGTERM, signal.SIGINT) if options.headless else (signal.SIGTERM,))
     watch = link.connect()
@@ -102,6 +107,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
         commands,
         messages,
         grammars=Grammars(compiler, commands.put),
+        adapters=adapters,
         index=config.index,
         clients=len(link.outputs),
         log_stats=config.log_stats,
@@ -112,7 +118,12 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     receiver = InputThread(
         link,
         commands,
-        Bounds(info.max_model_len, info.vocab_size, info.block_size if config.enable_prefix_caching else None),
+        Bounds(
+            info.max_model_len,
+            info.vocab_size,
+            info.block_size if config.enable_prefix_caching else None,
+            adapters=config.enable_lora,
+        ),
         base_seed=seed,
         watch=watch,
         signals=signals,
@@ -135,6 +146,8 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
             kv_cache_size_tokens=info.num_blocks * info.block_size,
             kv_cache_max_concurrency=info.num_blocks * info.block_size / info.max_model_len,
             effective_attention_block_size=info.block_size,
+            supports_lora=config.enable_lora,
+            max_loras=config.max_loras if config.enable_lora else 0,
             enable_sleep_mode=True,
         )
     )

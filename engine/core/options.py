@@ -79,6 +79,13 @@ def parse(argv: list[str]) -> CoreOptions:
     ap.add_argument("--hf-overrides", type=_object, default={}, metavar="JSON", help="what config.json is to say instead")
     ap.add_argument("--kv-cache-metrics", action="store_true", help="tell what becomes of KV blocks")
     ap.add_argument("--kv-cache-metrics-sample", type=_share, default=0.01, metavar="X", help="share of blocks watched")
+    ap.add_argument("--enable-lora", action=argparse.BooleanOptionalAction, default=False, help="serve LoRA adapters")
+    ap.add_argument("--max-loras", type=_positive, default=1, metavar="N", help="adapters in one step (1)")
+    ap.add_argument(
+        "--max-lora-rank", type=int, choices=(1, 8, 16, 32, 64, 128, 256, 320, 512), default=16, metavar="N",
+        help="largest rank of an adapter (16)",
+    )  # fmt: skip
+    ap.add_argument("--max-cpu-loras", type=_positive, metavar="N", help="adapters in memory (--max-loras)")
     for name, what in (("start", "begins"), ("end", "ends; constraints on the output hold from there on")):
         ap.add_argument(f"--reasoning-{name}", action="append", metavar="TEXT", help=f"reasoning {what}; repeatable")
     ap.add_argument("--reasoning-cut", metavar="TEXT", help="what ends reasoning beyond its budget (the first --reasoning-end)")
@@ -98,6 +105,8 @@ def parse(argv: list[str]) -> CoreOptions:
         ap.error("--reasoning-cut must end with a --reasoning-end")
     sample = values.pop("kv_cache_metrics_sample")
     values["kv_sample"] = sample if values.pop("kv_cache_metrics") and values["log_stats"] else None
+    if values["max_cpu_loras"] is not None and values["max_cpu_loras"] < values["max_loras"]:
+        ap.error(f"--max-cpu-loras {values['max_cpu_loras']} is less than --max-loras {values['max_loras']}")
     budget, seqs = values["max_num_batched_tokens"], values["max_num_seqs"]
     if budget is not None and budget < seqs:
         ap.error(f"--max-num-batched-tokens {budget} is less than --max-num-seqs {seqs}")

@@ -94,7 +94,9 @@ class Outbox:
             self._messages.put(Output(COORDINATOR, message))
 
     def _load(self) -> tuple[int, int, int]:
-        return len(self._scheduler.running), len(self._scheduler.waiting), len(self._grammars.all_held())
+        waiting = len(self._scheduler.waiting)
+        held = min(self._scheduler.held_back, waiting)
+        return len(self._scheduler.running), waiting - held, len(self._grammars.all_held()) + held
 
     def _take_stats(self) -> SchedulerStats:
         self._told = self._load()

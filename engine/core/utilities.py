@@ -22,8 +22,6 @@ def answer(method: str, args: list[Any]) -> Any:
         return ["generate"]
     if method in ("is_sleeping", "is_scheduler_paused"):
         return False
-    if method == "list_loras":
-        return []
     if method in _DONE_NOTHING:
         return None
     raise UtilityError(f"this engine has no method {method!r}")

@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from engine.kv_cache.hashing import PrefixHashes
-from engine.protocol import EngineCoreRequest, EventType, RequestFault, SamplingParams
-from engine.scheduler.request import Request
+from engine.protocol import EngineCoreRequest, EventType, LoraRequest, RequestFault, SamplingParams, UtilityCall
+from engine.scheduler.request import Adapter, Request
 
 MAX_LISTED_LOGPROBS = 128
 MAX_PROMPT_LOGPROBS = 1 << 25
@@ -21,17 +23,26 @@ class InvalidRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the model and the cache can take; with prefix caching also the size of its blocks."""
+    """What the model and the cache can take; with prefix caching also the size of its blocks; whether there are adapters."""
 
     max_model_len: int
     vocab_size: int
     prefix_block_size: int | None = None
+    adapters: bool = False
 
 
-def build_request(message: EngineCoreRequest | RequestFault, bounds: Bounds, *, client: int, seed: int, now: float) -> Request:
+def build_request(
+    message: EngineCoreRequest | RequestFault,
+    bounds: Bounds,
+    *,
+    client: int,
+    seed: int,
+    now: float,
+    reloads: Mapping[int, int] | None = None,
+) -> Request:
     """Turn a decoded ADD into a request; raise InvalidRequestError for anything that cannot be served.
 
-    `seed` is used if the request has none.
+    `seed` is used if the request has none. `reloads` says how often adapters have been replaced under their numbers.
     """
     if isinstance(message, RequestFault):
         raise InvalidRequestError(message.message)
@@ -39,8 +50,8 @@ def build_request(message: EngineCoreRequest | RequestFault, bounds: Bounds, *, 
         raise InvalidRequestError("pooling requests are not supported")
     if message.mm_features or message.prompt_embeds is not None:
         raise InvalidRequestError("only text prompts (token ids) are supported")
-    if message.lora_request is not None:
-        raise InvalidRequestError("LoRA adapters are not supported")
+    if message.lora_request is not None and not bounds.adapters:
+        raise InvalidRequestError("LoRA adapters are not served (--enable-lora)")
     if message.resumable:
         raise InvalidRequestError("streaming input is not supported")
     params = message.sampling_params
@@ -57,7 +68,7 @@ def build_request(message: EngineCoreRequest | RequestFault, bounds: Bounds, *, 
         _check_prompt_logprobs(params.prompt_logprobs, len(prompt), bounds.vocab_size)
     prefix = None
     if bounds.prefix_block_size is not None:
-        prefix = PrefixHashes(bounds.prefix_block_size, message.cache_salt)
+        prefix = PrefixHashes(bounds.prefix_block_size, message.cache_salt, _adapter_keys(message.lora_request, reloads or {}))
         prefix.extend(prompt)
     return Request(
         request_id=message.request_id,
@@ -70,10 +81,31 @@ def build_request(message: EngineCoreRequest | RequestFault, bounds: Bounds, *, 
         prefix=prefix,
         # Logprobs of the prompt need all of it computed.
         skip_cached=params.prompt_logprobs is not None or bool(params.skip_reading_prefix_cache),
+        adapter=_adapter(message.lora_request),
         reasoning_ended=message.reasoning_ended,
         trace_headers=message.trace_headers,
         events=[(EventType.QUEUED, now)],
     )
+
+
+def reloaded(call: UtilityCall) -> int | None:
+    """The number of an adapter that the call replaces by what may be another: what is cached of it is not that one's."""
+    if call.method != "add_lora":
+        return None
+    try:
+        (lora,) = msgspec.convert(call.args, tuple[LoraRequest])
+    except msgspec.ValidationError:
+        return None
+    return lora.lora_int_id if lora.load_inplace else None
+
+
+def _adapter(lora: LoraRequest | None) -> Adapter | None:
+    return None if lora is None else Adapter(lora.lora_int_id, lora.lora_name, lora.lora_path)
+
+
+def _adapter_keys(lora: LoraRequest | None, reloads: Mapping[int, int]) -> tuple[str, ...]:
+    """What blocks are named after besides tokens: name and path as vLLM does, and what has been loaded from there meanwhile."""
+    return () if lora is None else ("lora", lora.lora_name, lora.lora_path, str(reloads.get(lora.lora_int_id, 0)))
 
 
 def _check_params(params: SamplingParams, vocab: int) -> int:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from engine.executor.messages import Answer, Call, Codec, Loaded, Order, Reply, 
 from engine.executor.monitor import Failure, WorkerMonitor, WorkerProcess
 from engine.executor.plan import MAX_IN_FLIGHT, StepPlan, StepResult, WorkerInfo
 from engine.executor.processes import Layout
+from engine.lora.errors import AdapterError
 from engine.model.errors import ModelError
 from engine.shm.errors import RingError
 from engine.shm.reader import RingReader
@@ -44,6 +46,7 @@ class CallFailedError(Exception):
 
 
 _RAISED: dict[str, type[Exception]] = {
+    "AdapterError": AdapterError,
     "ModelError": ModelError,
     "ValueError": ValueError,
     "TypeError": TypeError,
@@ -79,6 +82,7 @@ class MpExecutor:
         self._failure: Failure | None = None
         self._failed = threading.Event()
         self._outstanding = 0
+        self._results: deque[Result] = deque()  # of steps, that came while an answer was waited for
 
     @property
     def pids(self) -> list[int]:
@@ -114,16 +118,16 @@ class MpExecutor:
 
     def collect(self) -> StepResult:
         """Wait for the oldest step; WorkerDiedError if a worker has ended."""
-        reply = self._receive()
+        reply = self._results.popleft() if self._results else self._receive()
         self._outstanding -= 1
         assert isinstance(reply, Result), reply
         return reply.result
 
     def call(self, method: str, *args: object) -> object:
         """Run a method on every worker and wait for the output rank's answer."""
-        assert self._outstanding == 0
         self._send(Call(method, list(args)))
-        reply = self._receive()
+        while isinstance(reply := self._receive(), Result):
+            self._results.append(reply)
         assert isinstance(reply, Answer), reply
         if reply.error is not None:
             kind, text = reply.error

@@ -41,7 +41,8 @@ class SequenceStep:
 
     The last token may be PENDING: it has been sampled in an earlier step whose result may not have been collected yet.
     `blocks` may have more entries than the tokens need and may grow later; entries never change.
-    `samples`: the last of `tokens` is the newest token, so that the next one is to be sampled.
+    `samples`: the last of `tokens` is the newest token, so that the next one is to be sampled. `adapter`: the number of a
+    loaded one, 0 for none.
     """
 
     request_id: str
@@ -49,6 +50,7 @@ class SequenceStep:
     start: int
     blocks: list[int]
     samples: bool
+    adapter: int = 0
 
 
 @dataclass(slots=True)
@@ -131,7 +133,7 @@ class Executor(Protocol):
         ...
 
     def call(self, method: str, *args: object) -> object:
-        """Run `Worker.method(*args)` on every worker and wait; the output rank's answer. Only with nothing outstanding.
+        """Run `Worker.method(*args)` on every worker, after the steps that are outstanding, and wait; the output rank's answer.
 
         Arguments and answer are plain values. Raise what the method raised.
         """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,21 @@ from engine.model.pieces import PieceTensors
 Ints = npt.NDArray[np.int32]
 
 
+class RowSpan(NamedTuple):
+    """Rows first..end of a step belong to requests for one adapter."""
+
+    adapter: int
+    first: int
+    end: int
+
+
 @dataclass(slots=True)
 class FlatBatch:
     """Inputs of one forward pass over n tokens; `order` are the plan's steps in the order of their rows.
 
     `flat` [3, n] has tokens, positions and slots, which are places in the cache: block * block_size + offset. `pieces`
     [sequences, 4] has for each sequence its first row, its number of rows, the position of the first and where in `tables` its
-    block numbers begin: those that its tokens up to the last one reach.
+    block numbers begin: those that its tokens up to the last one reach. `spans`: rows of requests for adapters, in order.
     """
 
     flat: torch.Tensor
@@ -31,6 +39,7 @@ class FlatBatch:
     pieces: Ints
     tables: Ints
     block_size: int
+    spans: list[RowSpan] = field(default_factory=list)
     piece_tensors: PieceTensors | None = None
     _groups: Groups | None = None
 
@@ -80,10 +89,16 @@ def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-def flatten(plan: StepPlan, block_size: int, device: torch.device) -> FlatBatch:
-    """Lay out a step: single tokens first, in order of length, then the longer pieces."""
+def flatten(plan: StepPlan, block_size: int, device: torch.device, by_adapter: bool = False) -> FlatBatch:
+    """Lay out a step: single tokens first, in order of length, then the longer pieces.
+
+    `by_adapter`: those of the model itself first, then those of one adapter after the other.
+    """
     decodes = sorted((step for step in plan.steps if len(step.tokens) == 1), key=lambda step: step.start)
     order = decodes + [step for step in plan.steps if len(step.tokens) > 1]
+    adapted = any(step.adapter for step in order)
+    if adapted and by_adapter:
+        order.sort(key=lambda step: step.adapter)
     tokens: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
@@ -106,4 +121,18 @@ def flatten(plan: StepPlan, block_size: int, device: torch.device) -> FlatBatch:
         np.array(pieces, dtype=np.int32),
         np.array(tables, dtype=np.int32),
         block_size,
+        _spans(order) if adapted else [],
     )
+
+
+def _spans(order: list[SequenceStep]) -> list[RowSpan]:
+    spans: list[RowSpan] = []
+    row = 0
+    for step in order:
+        end = row + len(step.tokens)
+        if spans and spans[-1].adapter == step.adapter:
+            spans[-1] = spans[-1]._replace(end=end)
+        else:
+            spans.append(RowSpan(step.adapter, row, end))
+        row = end
+    return [span for span in spans if span.adapter]

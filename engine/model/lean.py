@@ -5,7 +5,7 @@ Models whose arithmetic is known run through this, others through their transfor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import addressof
 from typing import Any, NamedTuple
 
@@ -18,10 +18,11 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
-from engine.model.batch import FlatBatch
+from engine.lora.lean import PANEL, LeanAdapter, LeanOutputs
+from engine.model.batch import FlatBatch, RowSpan
 from engine.model.blocked import BlockedCache
 from engine.model.packed import GATED_SILU, GATED_TANH, KINDS, Arena, PackedWeight, data_of, multiply
-from engine.native.library import Kernels, Layer, Step
+from engine.native.library import Kernels, Layer, Span, Step
 
 _KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 _GEMMAS = (GemmaForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM)
@@ -41,6 +42,7 @@ class _Parts(NamedTuple):
     norms: tuple[_Norm | None, ...]
     kind: str | None
     width: int
+    outputs: tuple[tuple[int, ...], ...]
 
 
 class LeanModel:
@@ -76,12 +78,25 @@ class LeanModel:
             layer.struct.rotary_kind = self._kinds.index(layer.kind)
             self._structs[index] = layer.struct
 
-    def __call__(self, batch: FlatBatch, keep: torch.Tensor) -> torch.Tensor:
-        """Logits [len(keep), vocab] float32 after the rows `keep` of the batch; valid until the next call."""
+    @property
+    def outputs(self) -> LeanOutputs:
+        """How wide the parts of its products are."""
+        return [layer.outputs for layer in self._layers]
+
+    def __call__(
+        self, batch: FlatBatch, keep: torch.Tensor, adapters: Sequence[tuple[RowSpan, LeanAdapter]] = ()
+    ) -> torch.Tensor:
+        """Logits [len(keep), vocab] float32 after the rows `keep` of the batch; valid until the next call.
+
+        `adapters` are the batch's spans, each with its adapter.
+        """
         assert self._cache is not None
         rows = len(batch.tokens)
         x = self._embed(batch.tokens)
         step = self._step(batch, x)
+        spans = (Span * len(adapters))(*(Span(span.first, span.end - span.first, adapter.address) for span, adapter in adapters))
+        if adapters:
+            self._put_spans(step, spans, max(adapter.rank for _, adapter in adapters))
         turns = [self._turns(x, batch.positions, kind) for kind in self._kinds]
         for index, (cosines, sines) in enumerate(turns):
             step.cosines[index], step.sines[index] = cosines.data_ptr(), sines.data_ptr()
@@ -131,6 +146,12 @@ class LeanModel:
             middle=self._room("middle", rows, first.down.inputs).data_ptr(),
         )
 
+    def _put_spans(self, step: Step, spans: Any, rank: int) -> None:
+        columns = max(-(-layer.struct.gate_up.outputs // PANEL) * PANEL for layer in self._layers)
+        step.spans, step.num_spans = addressof(spans), len(spans)
+        step.narrow = self._room("narrow", step.rows, rank).data_ptr()
+        step.raw = self._room("raw", step.rows, columns).data_ptr()
+
     def _turns(self, x: torch.Tensor, positions: torch.Tensor, kind: str | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines [tokens, rotary_dim / 2]: both halves of transformers' tables are the same."""
         tables = self._rotary(x, positions[None]) if kind is None else self._rotary(x, positions[None], kind)
@@ -161,7 +182,7 @@ def lean(model: Any, kernels: Kernels, arena: Arena) -> LeanModel | None:
     offset = 1.0 if type(model) in _GEMMAS else 0.0
     layers = []
     for index in range(len(model.model.layers)):
-        layers.append(_layer(model.model.layers[index], type(model), activation, offset, arena))
+        layers.append(_layer(model.model.layers[index], index, type(model), activation, offset, arena))
         model.model.layers[index] = torch.nn.Identity()
     head = PackedWeight(model.lm_head.weight.data, data_of(model.lm_head.bias), arena)
     final = _norm(model.model.norm, offset)
@@ -181,7 +202,7 @@ def _is_plain(layer: Any) -> bool:
     return all(type(linear) is torch.nn.Linear and linear.weight.dtype in KINDS for linear in linears)
 
 
-def _layer(layer: Any, family: type, activation: int, offset: float, arena: Arena) -> _Parts:
+def _layer(layer: Any, index: int, family: type, activation: int, offset: float, arena: Arena) -> _Parts:
     attention, mlp = layer.self_attn, layer.mlp
     qkv = _together((attention.q_proj, attention.k_proj, attention.v_proj), arena)
     out = PackedWeight(attention.o_proj.weight.data, data_of(attention.o_proj.bias), arena)
@@ -211,12 +232,18 @@ def _layer(layer: Any, family: type, activation: int, offset: float, arena: Aren
         eps=norms[0].eps,
         query_heads=attention.q_proj.out_features // attention.head_dim,
         activation=activation,
+        index=index,
     )
     struct.scoring.scale = attention.scaling
     struct.scoring.softcap = getattr(attention, "attn_logit_softcapping", None) or 0.0
     struct.scoring.window = _window(attention, family)
     kind = attention.layer_type if family is Gemma3ForCausalLM else None
-    return _Parts(struct, (qkv, out, gate_up, down), norms, kind, qkv.outputs)
+    products = (
+        (attention.q_proj, attention.k_proj, attention.v_proj), (attention.o_proj,),
+        (mlp.gate_proj, mlp.up_proj), (mlp.down_proj,),
+    )  # fmt: skip
+    outputs = tuple(tuple(linear.out_features for linear in linears) for linears in products)
+    return _Parts(struct, (qkv, out, gate_up, down), norms, kind, qkv.outputs, outputs)
 
 
 def _together(linears: tuple[Any, ...], arena: Arena, gated: bool = False) -> PackedWeight:

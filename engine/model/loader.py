@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
+from engine.lora.modules import ActiveStep, adapt
+from engine.lora.sites import Sites, find_sites
 from engine.model.attention import NAME, Kernel, PagedAttention, register
 from engine.model.blocked import MOST_VALUE_DIM
 from engine.model.cache import LayerShape
@@ -71,7 +73,8 @@ class Loaded(NamedTuple):
     """A model ready for paged attention: its attention still needs a cache of `shapes`.
 
     With `kernels` that is a BlockedCache, and activations are float32 whatever the weights are. `lean` is the whole model in
-    its fast form, where there is one.
+    its fast form, where there is one. `sites` are where adapters can be, in the whole model; `adapted` tells its modules of a
+    step, but for a lean one.
     """
 
     model: Any
@@ -80,6 +83,8 @@ class Loaded(NamedTuple):
     parameters: int
     kernels: Kernels | None = None
     lean: LeanModel | None = None
+    sites: Sites | None = None
+    adapted: ActiveStep | None = None
 
 
 def load(
@@ -92,12 +97,14 @@ def load(
     say: Callable[[str], None] | None = None,
     memory_bytes: int = 0,
     overrides: Mapping[str, Any] | None = None,
+    adapters: bool = False,
 ) -> Loaded:
     """Load the weights and attach paged attention; ModelError says what is wrong with the folder or the model.
 
     On a CPU weights are laid out for `kernels`, or without them, up to `packing_bytes`, a second time for torch.
-    `split` changes the model before it gets to its device. With `say` the files are read once before, with progress, if
-    `memory_bytes` hold them. `overrides` are values in place of config.json's.
+    `split` changes the model before it gets to its device. `adapters`: rows of a step may have some. With `say` the files are
+    read once before, with progress, if `memory_bytes` hold them. `overrides` are values in place of
+    config.json's.
     """
     register()
     config = {"config": config_of(folder, overrides)} if overrides else {}
@@ -115,6 +122,7 @@ def load(
         if info.get(problem):
             names = sorted(map(str, info[problem]))
             raise ModelError(f"{folder}: {len(names)} weights are missing or misshapen in the files, first {names[0]}")
+    sites = find_sites(model) if adapters else None
     if split is not None:
         split(model)
     model.train(False).requires_grad_(False).to(device)
@@ -124,16 +132,21 @@ def load(
     shapes = probe(model, attention, device)
     if device.type != "cpu":
         attention.kernel = _gpu_kernel(say)
-        return Loaded(model, attention, shapes, parameters)
+        return Loaded(model, attention, shapes, parameters, sites=sites, adapted=_adapted(model, sites))
     if kernels is None or dtype not in KINDS or max(shape.value_dim for shape in shapes) > MOST_VALUE_DIM:
         speed_up(model, packing_bytes)
-        return Loaded(model, attention, shapes, parameters)
+        return Loaded(model, attention, shapes, parameters, sites=sites, adapted=_adapted(model, sites))
     arena = Arena()
     fast = lean(model, kernels, arena)
     if fast is None:
         use_kernels(model, kernels, arena)
         fuse_norms(model)
-    return Loaded(model, attention, shapes, parameters, kernels, fast)
+    adapted = _adapted(model, sites) if fast is None else None
+    return Loaded(model, attention, shapes, parameters, kernels, fast, sites, adapted)
+
+
+def _adapted(model: Any, sites: Sites | None) -> ActiveStep | None:
+    return None if sites is None else adapt(model, sites)
 
 
 def _gpu_kernel(say: Callable[[str], None] | None) -> Kernel | None:

@@ -9,8 +9,11 @@ import torch
 from engine.config import LogprobsMode
 from engine.executor.plan import PENDING, Logprobs, StepPlan, StepResult
 from engine.executor.processes import OUTPUT_RANK
+from engine.lora.modules import ActiveStep
+from engine.lora.store import AdapterStore
 from engine.model.attention import PagedAttention
 from engine.model.batch import FlatBatch, flatten
+from engine.model.blocked import BlockedCache
 from engine.model.graphs import DecodeGraphs, Recorder
 from engine.model.lean import LeanModel
 from engine.model.loader import takes
@@ -40,11 +43,14 @@ class ModelRunner:
         lean: LeanModel | None = None,
         splitter: Splitter | None = None,
         mode: LogprobsMode = "raw_logprobs",
+        adapters: AdapterStore | None = None,
+        adapted: ActiveStep | None = None,
     ) -> None:
         """`attention.cache` is set. `sequences` come from an earlier runner of the same model.
 
         `lean`, if there is one, runs in place of `model`. `splitter` is what has split it, if it is a part of one.
         `mode` is what logprobs show; of prompts, whether logprobs or logits, always the model's own.
+        `adapters` are those of steps' spans; a model that is not lean hears of them through `adapted`.
         """
         assert attention.cache is not None
         self._model = model
@@ -55,6 +61,9 @@ class ModelRunner:
         self._mode: LogprobsMode = mode
         self._states, self._prompt_parts = sequences or Sequences({}, {})
         self._lean = lean
+        self._adapters = adapters
+        self._adapted = adapted
+        self._by_adapter = attention.kernel is not None or isinstance(attention.cache, BlockedCache)
         self._graphs: DecodeGraphs | None = None
         self._picks_rows = takes(model.forward, "logits_to_keep")
 
@@ -76,7 +85,7 @@ class ModelRunner:
         for step in plan.steps:
             if step.tokens[-1] == PENDING:
                 step.tokens[-1] = self._states[step.request_id].output[-1]
-        batch = flatten(plan, self._block_size, self._device)
+        batch = flatten(plan, self._block_size, self._device, self._by_adapter)
         rows, prompts = self._wanted_rows(batch)
         logits = self._forward(batch, rows)
         if self._splitter is not None:
@@ -128,12 +137,14 @@ class ModelRunner:
 
     def _forward(self, batch: FlatBatch, rows: list[int]) -> torch.Tensor:
         """Logits [rows, vocab]."""
-        recorded = None if self._graphs is None else self._graphs.run(batch)
+        if self._adapters is not None and self._adapted is not None:
+            self._adapters.tell(self._adapted, batch.spans, len(batch.tokens))
+        recorded = None if self._graphs is None or batch.spans else self._graphs.run(batch)
         if recorded is not None:
             return recorded if rows == batch.last_rows else recorded[rows or [0]]
         keep = torch.tensor(rows or [len(batch.tokens) - 1], dtype=torch.long, device=self._device)
         if self._lean is not None:
-            return self._lean(batch, keep)
+            return self._lean(batch, keep, self._adapters.for_kernels(batch.spans) if self._adapters and batch.spans else ())
         return self._logits(batch, logits_to_keep=keep) if self._picks_rows else self._logits(batch)[keep]
 
     def _wanted_rows(self, batch: FlatBatch) -> tuple[list[int], list[tuple[str, int, int]]]:

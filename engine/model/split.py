@@ -100,12 +100,15 @@ class SummedLinear(torch.nn.Module):
 class Splitter:
     """Splits one model for one rank: `split` before weights move to their device, `join` when layers have their final form.
 
+    `parts` are the outputs and inputs that this rank has of layers whose other inputs or outputs it does not see, by path.
+
     In between the model gives parts of sums and of logits, from layers of their original types.
     """
 
     def __init__(self, group: TensorGroup) -> None:
         self.group = group
         self._summed: list[tuple[torch.nn.Module, str]] = []
+        self.parts: dict[str, tuple[Part | None, Part | None]] = {}
         self._logit_widths: list[int] | None = None
 
     def split(self, model: Any) -> None:
@@ -151,6 +154,7 @@ class Splitter:
         if style == "colwise":
             parts = _scaled(linear.out_features, name, heads) if attention else split_evenly(linear.out_features, ranks)
             setattr(parent, name, _columns(linear, parts[rank]))
+            self.parts[f"{parent_path}.{name}"] = (parts[rank], None)
         elif style == "colwise_gather_output":
             parts = split_evenly(linear.out_features, ranks)
             widths = [part.end - part.first for part in parts]
@@ -165,6 +169,7 @@ class Splitter:
             parts = _scaled(linear.in_features, "q_proj", heads) if attention else split_evenly(linear.in_features, ranks)
             setattr(parent, name, _rows(linear, parts[rank], keep_bias=rank == 0))
             self._summed.append((parent, name))
+            self.parts[f"{parent_path}.{name}"] = (None, parts[rank])
         elif style == "rowwise_split_input":
             part = split_evenly(linear.in_features, ranks)[rank]
             setattr(parent, name, SummedLinear(_rows(linear, part, keep_bias=rank == 0), part, self.group))

@@ -106,6 +106,30 @@ ALWAYS void all_rows(const struct product *p, int panel, const int kind)
     }
 }
 
+struct gating {
+    const float *raw;
+    float *out;
+    int64_t outputs;
+    int epilogue;
+};
+
+static void gate_row(void *argument, int row)
+{
+    const struct gating *g = argument;
+    const int64_t panels = (g->outputs + LANES - 1) / LANES;
+    const float *raw = g->raw + row * panels * PANEL;
+    float *out = g->out + row * g->outputs;
+    for (int64_t panel = 0; panel < panels; panel++)
+        put(out + panel * LANES, activate(load(raw + panel * PANEL), g->epilogue) * load(raw + panel * PANEL + LANES),
+            (int)(g->outputs - panel * LANES), 0);
+}
+
+void apply_gates(const float *raw, int64_t rows, float *out, int64_t outputs, int epilogue)
+{
+    struct gating g = {raw, out, outputs, epilogue};
+    pool_run(gate_row, &g, (int)rows);
+}
+
 static void some_panels(void *argument, int index)
 {
     const struct product *p = argument;

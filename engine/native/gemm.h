@@ -28,4 +28,7 @@ struct weight {
 void gemm(const struct weight *weight, const float *x, int64_t rows, int64_t x_stride, float *out, int64_t out_stride,
           int epilogue);
 
+/* A gated epilogue of its own: `raw` [rows, panels * PANEL] is a product stored with all columns of its panels, `out` [rows, outputs]. */
+void apply_gates(const float *raw, int64_t rows, float *out, int64_t outputs, int epilogue);
+
 #endif

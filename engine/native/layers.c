@@ -101,13 +101,33 @@ static void turn_rows(void *argument, int index)
     cache_store(&layer->cache, step->slots + begin, end - begin, keys, width, dim, keys + (int64_t)heads * dim, width, dim);
 }
 
-static void finish(const struct weight *weight, const struct step *step, const float *in, const float *post_norm, float eps)
+/* `out` += what the spans' adapters make of `in` at one place of the layer. */
+static void add_deltas(const struct layer *layer, const struct step *step, enum product_site site, const float *in, int64_t in_stride,
+                       float *out, int64_t out_stride)
 {
+    for (int32_t i = 0; i < step->num_spans; i++) {
+        const struct span *span = &step->spans[i];
+        const struct delta *delta = &span->deltas[layer->index * SITES + site];
+        if (delta->down.data == NULL)
+            continue;
+        int64_t rank = delta->down.outputs;
+        gemm(&delta->down, in + span->first * in_stride, span->count, in_stride, step->narrow, rank, STORE);
+        gemm(&delta->up, step->narrow, span->count, rank, out + span->first * out_stride, out_stride, ADD);
+    }
+}
+
+static void finish(const struct layer *layer, const struct step *step, enum product_site site, const float *in,
+                   const float *post_norm)
+{
+    const struct weight *weight = site == DOWN ? &layer->down : &layer->attention_out;
+    const float eps = layer->eps;
     if (post_norm == NULL && !step->partial) {
         gemm(weight, in, step->rows, weight->inputs, step->x, step->hidden, ADD);
+        add_deltas(layer, step, site, in, weight->inputs, step->x, step->hidden);
         return;
     }
     gemm(weight, in, step->rows, weight->inputs, step->normed, step->hidden, STORE);
+    add_deltas(layer, step, site, in, weight->inputs, step->normed, step->hidden);
     if (!step->partial)
         add_partial(step, post_norm, eps);
 }
@@ -118,18 +138,32 @@ void attention_half(const struct layer *layer, const struct step *step)
     const int64_t width = (int64_t)(layer->query_heads + 2 * layer->cache.heads) * dim;
     rms_norm(step->x, step->rows, step->hidden, layer->attention_norm, layer->eps, step->normed);
     gemm(&layer->qkv, step->normed, step->rows, step->hidden, step->qkv, width, STORE);
+    add_deltas(layer, step, QKV, step->normed, step->hidden, step->qkv, width);
     struct rows_task task = {.rows = step->rows, .layer = layer, .step = step};
     run_rows(turn_rows, &task);
     attend(&layer->cache, step->pieces, step->num_pieces, step->tables, step->qkv, width, dim, layer->query_heads,
            &layer->scoring, step->seen);
-    finish(&layer->attention_out, step, step->seen, layer->attention_post_norm, layer->eps);
+    finish(layer, step, ATTENTION_OUT, step->seen, layer->attention_post_norm);
+}
+
+/* Gate and up with deltas: those come before the activation, so that the product is stored without it first. */
+static void gate_with_deltas(const struct layer *layer, const struct step *step)
+{
+    struct weight all = layer->gate_up;
+    all.outputs = (all.outputs + PANEL - 1) / PANEL * PANEL;
+    gemm(&all, step->normed, step->rows, step->hidden, step->raw, all.outputs, STORE);
+    add_deltas(layer, step, GATE_UP, step->normed, step->hidden, step->raw, all.outputs);
+    apply_gates(step->raw, step->rows, step->middle, layer->down.inputs, layer->activation);
 }
 
 void mlp_half(const struct layer *layer, const struct step *step)
 {
     rms_norm(step->x, step->rows, step->hidden, layer->mlp_norm, layer->eps, step->normed);
-    gemm(&layer->gate_up, step->normed, step->rows, step->hidden, step->middle, layer->down.inputs, layer->activation);
-    finish(&layer->down, step, step->middle, layer->mlp_post_norm, layer->eps);
+    if (step->num_spans > 0)
+        gate_with_deltas(layer, step);
+    else
+        gemm(&layer->gate_up, step->normed, step->rows, step->hidden, step->middle, layer->down.inputs, layer->activation);
+    finish(layer, step, DOWN, step->middle, layer->mlp_post_norm);
 }
 
 void run_layers(const struct layer *layers, int32_t count, const struct step *step)
@@ -140,7 +174,7 @@ void run_layers(const struct layer *layers, int32_t count, const struct step *st
     }
 }
 
-void structure_sizes(int32_t sizes[7])
+void structure_sizes(int32_t sizes[9])
 {
     sizes[0] = sizeof(struct weight);
     sizes[1] = sizeof(struct cache);
@@ -149,4 +183,6 @@ void structure_sizes(int32_t sizes[7])
     sizes[4] = sizeof(struct step);
     sizes[5] = sizeof(struct ring_writer);
     sizes[6] = sizeof(struct ring_reader);
+    sizes[7] = sizeof(struct delta);
+    sizes[8] = sizeof(struct span);
 }

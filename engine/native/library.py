@@ -69,6 +69,7 @@ class Layer(ctypes.Structure):
         ("rotary_dim", c_int32),
         ("rotary_kind", c_int32),
         ("activation", c_int32),
+        ("index", c_int32),
     )
 
 
@@ -88,9 +89,25 @@ class Step(ctypes.Structure):
         ("qkv", c_void_p),
         ("seen", c_void_p),
         ("middle", c_void_p),
+        ("spans", c_void_p),
+        ("narrow", c_void_p),
+        ("raw", c_void_p),
+        ("num_spans", c_int32),
         ("num_pieces", c_int32),
         ("partial", c_int32),
     )
+
+
+class Delta(ctypes.Structure):
+    """struct delta of layers.h."""
+
+    _fields_ = (("down", Weight), ("up", Weight))
+
+
+class Span(ctypes.Structure):
+    """struct span of layers.h."""
+
+    _fields_ = (("first", c_int64), ("count", c_int64), ("deltas", c_void_p))
 
 
 class RingWriterState(ctypes.Structure):
@@ -137,11 +154,12 @@ class Kernels:
         """Load `path`; KernelsError if that fails or its structures are not those of this module."""
         try:
             library = ctypes.CDLL(str(path))
-            sizes = (c_int32 * 7)()
+            sizes = (c_int32 * 9)()
             library.structure_sizes(sizes)
         except (OSError, AttributeError) as error:
             raise KernelsError(f"{path}: {error}") from error
-        expected = [ctypes.sizeof(kind) for kind in (Weight, Cache, Scoring, Layer, Step, RingWriterState, RingReaderState)]
+        kinds = (Weight, Cache, Scoring, Layer, Step, RingWriterState, RingReaderState, Delta, Span)
+        expected = [ctypes.sizeof(kind) for kind in kinds]
         if list(sizes) != expected:
             raise KernelsError(f"{path}: built from other sources (make ext builds it anew)")
         signatures: dict[str, tuple[type, ...]] = {

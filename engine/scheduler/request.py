@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engine.kv_cache.hashing import PrefixHashes
 from engine.protocol import EventType, SamplingParams
@@ -15,6 +16,14 @@ class State(enum.Enum):
     WAITING = 0
     RUNNING = 1
     FINISHED = 2
+
+
+class Adapter(NamedTuple):
+    """A LoRA adapter: what workers know it by, its name, and where it is read from."""
+
+    number: int
+    name: str
+    path: str
 
 
 @dataclass(slots=True)
@@ -46,6 +55,7 @@ class Request:
     priority: int = 0
     prefix: PrefixHashes | None = None
     skip_cached: bool = False
+    adapter: Adapter | None = None
     rank: tuple[int, int] = (0, 0)
     cached: int | None = None
     state: State = State.WAITING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -12,7 +13,7 @@ from engine.executor.plan import PENDING, NewSequence, SequenceStep, StepPlan, f
 from engine.kv_cache.manager import KvCacheManager
 from engine.protocol import PrefixCacheStats
 from engine.scheduler.ranked import RankedRequests
-from engine.scheduler.request import Request, State
+from engine.scheduler.request import Adapter, Request, State
 from engine.scheduler.stop import Stop, check_stop
 
 Policy = Literal["fcfs", "priority"]
@@ -20,12 +21,13 @@ Policy = Literal["fcfs", "priority"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a step may hold and how long a sequence may get."""
+    """What a step may hold and how long a sequence may get; `max_loras`: how many adapters those that run may have."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
     policy: Policy = "fcfs"
+    max_loras: int = 1
 
 
 class Admission(enum.Enum):
@@ -69,8 +71,14 @@ class Scheduler:
     of arrival among equals. The hindmost running request is preempted when blocks run out.
     """
 
-    def __init__(self, limits: Limits, cache: KvCacheManager) -> None:
-        """Raise ValueError if a sequence of max_model_len tokens could never be held: nothing might make progress."""
+    def __init__(
+        self, limits: Limits, cache: KvCacheManager, ready: Callable[[Adapter, set[int]], str | None] = lambda *_: None
+    ) -> None:
+        """Raise ValueError if a sequence of max_model_len tokens could never be held: nothing might make progress.
+
+        `ready(adapter, in_use)` is asked before a request for an adapter runs: it has workers load it, and says what is wrong if
+        that fails. They must keep those of the numbers `in_use`.
+        """
         if cache.blocks_for(limits.max_model_len) > cache.num_blocks:
             raise ValueError(f"max_model_len {limits.max_model_len}: {cache.num_blocks} blocks of {cache.block_size} hold less")
         self.limits = limits
@@ -86,6 +94,9 @@ class Scheduler:
         self._prefix_stats = PrefixCacheStats()
         self.scheduled: list[Request] = []
         self.preempted: list[Request] = []
+        self.failed: list[tuple[Request, str]] = []
+        self.held_back = 0
+        self._ready = ready
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._requests
@@ -128,13 +139,16 @@ class Scheduler:
         """Choose the next step's tokens: running requests first, then new ones while budget, slots and blocks last.
 
         Never more than max_num_batched_tokens tokens. `scheduled` lists those that left the queue in this step,
-        `preempted` those that went back to it. A plan without steps is not to be run and has no `update`: with no step
-        under way that means that no request is live, or that `admission` holds them back. With one it also means that a
-        request's next token depends on its last one: without it a step would cost that request as much time as one with it.
+        `preempted` those that went back to it, `failed` those that have ended because their adapter cannot be had, and why.
+        `held_back` is how many wait only for one of `max_loras` places.
+
+        A plan without steps is not to be run and has no `update`: with no step under way that means that no request is live, or
+        that `admission` holds them back. With one it also means that a request's next token depends on its last one: without
+        it a step would cost that request as much time as one with it.
         """
         plan = StepPlan()
         planned: list[Planned] = []
-        self.scheduled, self.preempted = [], []
+        self.scheduled, self.preempted, self.failed = [], [], []
         if self.admission is Admission.NOBODY or any(request.in_step and request.pending for request in self.running):
             return plan
         budget = self.limits.max_num_batched_tokens
@@ -148,11 +162,23 @@ class Scheduler:
                 planned.append(self._plan(plan, request, count))
                 budget -= count
             index += 1
+        in_use = self.adapters_in_use()
+        place = 0                                  # those before wait for adapters of others
         while not self.preempted and budget > 0 and len(self.running) < self.limits.max_num_seqs:
-            foremost = self._foremost()
-            if foremost is None or foremost.pending or not self._admit(foremost):
+            place = self._foremost(place, in_use)
+            if place == len(self.waiting):
                 break
-            request = foremost
+            request = self.waiting[place]
+            if request.pending:
+                break
+            if request.adapter is not None and (fault := self._ready(request.adapter, in_use)) is not None:
+                self._leave(request)
+                self.failed.append((request, fault))
+                continue
+            if not self._admit(request):
+                break
+            if request.adapter is not None:
+                in_use.add(request.adapter.number)
             count = min(len(request.tokens) - request.planned, budget)
             self.cache.extend(request.request_id, request.planned + count)
             self.waiting.remove(request)
@@ -161,6 +187,7 @@ class Scheduler:
             self.scheduled.append(request)
             planned.append(self._plan(plan, request, count))
             budget -= count
+        self.held_back = place if self.admission is Admission.ALL else 0
         for part in planned:
             # From the next step on others may read what this one writes. Not in this one: nothing says in which order
             # its sequences are computed.
@@ -169,6 +196,10 @@ class Scheduler:
             plan.gone, self._gone = self._gone, []
             self._under_way.append((plan, planned))
         return plan
+
+    def adapters_in_use(self) -> set[int]:
+        """Numbers of the adapters of running requests."""
+        return {request.adapter.number for request in self.running if request.adapter is not None}
 
     def reset_prefix_cache(self, preempt: bool) -> bool:
         """Forget what could be shared; False while requests run, unless they may be preempted.
@@ -234,11 +265,17 @@ class Scheduler:
         """True while a request is live that has run."""
         return bool(self.running) or any(request.preemptions for request in self.waiting)
 
-    def _foremost(self) -> Request | None:
-        """The request that is next to run."""
-        if self.admission is Admission.ALL:
-            return self.waiting[0] if self.waiting else None
-        return next((request for request in self.waiting if request.preemptions), None)
+    def _foremost(self, place: int, in_use: set[int]) -> int:
+        """The place of the request that is next to run, from `place` on; the number of those that wait if none is."""
+        while place < len(self.waiting) and not self._may_run(self.waiting[place], in_use):
+            place += 1
+        return place
+
+    def _may_run(self, request: Request, in_use: set[int]) -> bool:
+        if self.admission is not Admission.ALL and not request.preemptions:
+            return False
+        adapter = request.adapter
+        return adapter is None or adapter.number in in_use or len(in_use) < self.limits.max_loras
 
     def _admit(self, request: Request) -> bool:
         """Begin the request's table with what is cached of it; False, and nothing done, if the rest does not fit.
@@ -280,7 +317,8 @@ class Scheduler:
             # Never more than one: the one before it could not have been sampled otherwise.
             tokens.append(PENDING)
         samples = end == request.length
-        plan.steps.append(SequenceStep(request.request_id, tokens, start, self.cache.table(request.request_id), samples))
+        adapter = 0 if request.adapter is None else request.adapter.number
+        plan.steps.append(SequenceStep(request.request_id, tokens, start, self.cache.table(request.request_id), samples, adapter))
         request.planned = end
         request.pending += samples
         return Planned(request, end, request.preemptions, samples)

@@ -14,6 +14,9 @@ import transformers
 from engine.config import EngineConfig
 from engine.executor.plan import StepPlan, StepResult, WorkerInfo
 from engine.executor.processes import Place, device_name
+from engine.lora.errors import AdapterError
+from engine.lora.sites import Site, Sites, most_bytes
+from engine.lora.store import AdapterStore
 from engine.model import loader
 from engine.model.blocked import BlockedCache
 from engine.model.cache import PagedCache, bytes_per_token
@@ -53,6 +56,7 @@ class Worker:
         self._load_weights: Callable[[], loader.Loaded] | None = None
         self._sequences = Sequences({}, {})
         self._table_width = 0
+        self._adapters: AdapterStore | None = None
         self._group: TensorGroup | None = None
         self._splitter: Splitter | None = None
 
@@ -79,6 +83,11 @@ class Worker:
         self._load_weights = lambda: self._read_weights(dtype, device, kernels)
         self._loaded = loaded = self._load_weights()
         model, shapes = loaded.model, loaded.shapes
+        if loaded.sites is not None:
+            self._adapters = AdapterStore(
+                self._own(loaded.sites), dtype if loaded.kernels is None else torch.float32, device, config.max_lora_rank,
+                None if loaded.lean is None else loaded.lean.outputs,
+            )  # fmt: skip
         self._say(f"{type(model).__name__}: {loaded.parameters / 1e6:.1f} M parameters, {len(shapes)} layers")
         block_bytes = bytes_per_token(shapes, dtype) * config.block_size
         batched = config.max_num_batched_tokens or max(
@@ -139,6 +148,8 @@ class Worker:
         self._cache = self._loaded.attention.cache = None
         if self._loaded.lean is not None:
             self._loaded.lean.bind(None)
+        if self._adapters is not None:
+            self._adapters.move(torch.device("cpu"))
         if level > 1 or self._device.type != "cpu":
             self._sequences = self._runner.hand_over()
             self._runner = self._loaded = None
@@ -161,18 +172,48 @@ class Worker:
         self._say("awake")
         return True
 
+    def load_adapter(self, number: int, name: str, path: str) -> None:
+        """Hold an adapter, in place of what has this number. AdapterError, on all ranks if on one."""
+        assert self._adapters is not None
+        fault: str | None = None
+        try:
+            self._adapters.load(number, name, path)
+        except AdapterError as error:
+            fault = str(error)
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            fault = f"no memory for adapter {name}: {error}"
+        if self._group is not None and not self._group.least(int(fault is None)) and fault is None:
+            fault = f"adapter {name} could not be loaded by another rank"
+        if fault is not None:
+            self._adapters.drop(number)
+            raise AdapterError(fault)
+        self._say(f"adapter {number}: {name}, {path}")
+
+    def drop_adapter(self, number: int) -> None:
+        """Let go of an adapter; without effect if it is not there."""
+        assert self._adapters is not None
+        self._adapters.drop(number)
+
+    def _own(self, sites: Sites) -> Sites:
+        """The sites with the parts that this rank has."""
+        parts = {} if self._splitter is None else self._splitter.parts
+        whole = (None, None)
+        return {path: Site(site.inputs, site.outputs, *parts.get(path, whole)) for path, site in sites.items()}
+
     def _assemble(self) -> None:
         """Put model and cache together."""
         assert self._loaded is not None
         loaded = self._loaded
         loaded.attention.cache = self._cache
+        if self._adapters is not None:
+            self._adapters.move(self._device)
         if loaded.lean is not None:
             assert isinstance(self._cache, BlockedCache)
             loaded.lean.bind(self._cache)
         if self._runner is None:
             self._runner = ModelRunner(
                 loaded.model, loaded.attention, self._device, self._sequences, loaded.lean, self._splitter,
-                self._config.logprobs_mode,
+                self._config.logprobs_mode, self._adapters, loaded.adapted,
             )  # fmt: skip
             self._record(self._runner, loaded)
 
@@ -199,8 +240,11 @@ class Worker:
         """The model, or this rank's part of it."""
         folder, memory = self._config.model, available_memory() // PACKING_SHARE
         reading: dict[str, Any] = {
-            "say": self._say, "memory_bytes": available_memory() // 2, "overrides": self._config.hf_overrides,
-        }  # fmt: skip
+            "say": self._say,
+            "memory_bytes": available_memory() // 2,
+            "overrides": self._config.hf_overrides,
+            "adapters": self._config.enable_lora,
+        }
         if self._group is None:
             return loader.load(folder, dtype, device, memory, kernels, **reading)
         splitter = self._splitter = Splitter(self._group)
@@ -243,8 +287,17 @@ class Worker:
             peak += _peak(loaded, device, sizes[-1], sizes[-1]) - weights
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(device)
+        peak += self._adapter_bytes(loaded)
         usage = Usage(total, free, torch.cuda.memory_reserved(device), peak)
         return cache_budget(usage, self._config.gpu_memory_utilization)
+
+    def _adapter_bytes(self, loaded: loader.Loaded) -> int:
+        """What a device must have room for: all adapters in memory are there."""
+        config = self._config
+        if loaded.sites is None:
+            return 0
+        each = most_bytes(self._own(loaded.sites), config.max_lora_rank, loaded.model.dtype)
+        return (config.max_cpu_loras or config.max_loras) * each
 
 
 def _peak(loaded: loader.Loaded, device: torch.device, tokens: int, samples: int) -> int:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import EngineConfig, LogprobsMode
+from engine.core.adapters import AdapterCache
 from engine.executor.plan import Executor, StepPlan, StepResult
 from engine.executor.uni import UniExecutor
 from engine.kv_cache.hashing import PrefixHashes
 from engine.kv_cache.manager import KvCacheManager
 from engine.protocol import SamplingParams
-from engine.scheduler.request import Request
+from engine.scheduler.request import Adapter, Request
 from engine.scheduler.scheduler import Limits, Scheduler
 from tests.engine.tiny import VOCAB
 
@@ -91,23 +92,31 @@ def run_all(
     caching: bool = False,
     params: list[SamplingParams] | None = None,
     results: list[StepResult] | None = None,
+    adapters: list[Adapter | None] | None = None,
+    max_loras: int = 8,
+    most_adapters: int = 8,
 ) -> tuple[list[list[int]], Scheduler]:
-    """`generate` with an executor that has been loaded."""
-    scheduler = Scheduler(Limits(seqs, budget, max_len), KvCacheManager(blocks, block_size))
+    """`generate` with an executor that has been loaded; `adapters`, one for each prompt, are loaded when their turn comes."""
+    ready = AdapterCache(executor, most_adapters).ready
+    scheduler = Scheduler(Limits(seqs, budget, max_len, max_loras=max_loras), KvCacheManager(blocks, block_size), ready)
     answers: dict[str, list[int]] = {}
     for index, prompt in enumerate(prompts):
         chosen = SamplingParams(temperature=0.0, max_tokens=tokens) if params is None else params[index]
         request = Request(str(index), 0, prompt, chosen, tokens, seed=chosen.seed or 0)
+        if adapters is not None:
+            request.adapter = adapters[index]
         if caching:
-            request.prefix = PrefixHashes(block_size)
+            request.prefix = PrefixHashes(block_size, None, map(str, request.adapter or ()))
             request.prefix.extend(prompt)
         scheduler.add(request)
         answers[str(index)] = []
     flights: deque[StepPlan] = deque()
     while scheduler.has_work:
         plan = scheduler.schedule() if len(flights) < depth else StepPlan()
+        assert not scheduler.failed
         if plan.steps:
             assert plan.num_tokens <= budget
+            assert len({step.adapter for step in plan.steps} - {0}) <= max_loras
             executor.launch(plan)
             flights.append(plan)
         else:

@@ -107,6 +107,12 @@ class Changing:
     def execute(self, plan: StepPlan) -> StepResult:
         return self._worker.execute(plan)
 
+    def load_adapter(self, number: int, name: str, path: str) -> None:
+        self._worker.load_adapter(number, name, path)
+
+    def drop_adapter(self, number: int) -> None:
+        self._worker.drop_adapter(number)
+
     def sleep(self, level: int) -> None:
         self._worker.sleep(level)
 

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from engine.config import EngineConfig
 from engine.executor.mp import MpExecutor
 from engine.executor.processes import layout
+from engine.lora.errors import AdapterError
 from engine.model.errors import ModelError
 from engine.model.split import split_evenly, split_heads
 from engine.protocol import SamplingParams
+from tests.engine.adapters import ATTENTION, MLP, answers_of, expected, two_adapters
 from tests.engine.offline import TOKENS, make_prompts, run_all
 from tests.engine.tiny import reference
 from tests.support.paths import SMOLLM2
@@ -159,3 +161,28 @@ def test_heads_stay_with_their_key_value_head(group: int, key_value: int, ranks:
         assert {n // group for n in range(*mine)} == set(range(*shared))
         # Each of its key/value heads serves as many query heads: attention has no other way.
         assert (mine.end - mine.first) % (shared.end - shared.first) == 0
+
+
+ADAPTED: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
+    ("llama", (*ATTENTION, *MLP), KINDS[2][1]),
+    ("gemma2", (*ATTENTION, *MLP), {"tie_word_embeddings": False}),
+    ("phi3", ("qkv_proj", "o_proj", "gate_up_proj", "down_proj"), {}),
+    ("gpt_neox", ("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"), {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "targets", "options"), ADAPTED, ids=str)
+def test_adapters_on_two_ranks(
+    pair: MpExecutor, tiny_model: TinyModel, tmp_path: Path, kind: str, targets: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    model = tiny_model(kind, **options)
+    adapters = two_adapters(tmp_path, model, targets)
+    wanted = expected(tmp_path, model, adapters)
+    for kernels in (True, False):
+        pair.call("load_next", str(model), {"cpu_kernels": kernels, "enable_lora": True})
+        assert answers_of(pair, adapters) == wanted
+        # With a step under way whenever one is loaded.
+        assert answers_of(pair, adapters, max_loras=1, most_adapters=1) == wanted
+    with pytest.raises(AdapterError, match="No adapter found for /nowhere"):
+        pair.call("load_adapter", 7, "missing", "/nowhere")
+    assert answers_of(pair, adapters) == wanted

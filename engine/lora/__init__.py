@@ -1,0 +1,1 @@
+"""LoRA adapters: reading them, and what they add to a model's linear layers."""
