@@ -149,7 +149,7 @@ def prepare_reading(
     role = serving.response_role if get("add_generation_prompt", True) else last["role"]
     stream = bool(get("stream"))
     include_usage, continuous_usage = usage_flags(fields, serving)
-    start = None if plan is None else plan.start(text)
+    start = None if plan is None else plan.start(text if truncate is None else serving.tokenizer.decode(ids))
     prepared = PreparedCall(
         kind="chat",
         external_id="chatcmpl-" + request_id(fields, header),

@@ -118,7 +118,8 @@ def _beams(case: Case) -> bool:
 
 
 def _parts_of_batches(case: Case) -> bool:
-    return case.request["path"].endswith("/batch") and case.vllm == 200 and case.here == 400 and case.id.startswith("odd-")
+    odd = case.id.startswith(("odd-", "batch-nested"))
+    return case.request["path"].endswith("/batch") and case.vllm == 200 and case.here == 400 and odd
 
 
 def _calls_in_batches(case: Case) -> bool:

@@ -433,6 +433,15 @@ def test_a_budget_of_reasoning_goes_to_the_engine(serving: Serving) -> None:
     assert "thinking_token_budget" not in chat(thinking, {"thinking_token_budget": -1}).sampling
 
 
+def test_whether_reasoning_has_ended_is_told_by_the_prompt_that_is_left(serving: Serving) -> None:
+    thinking = dataclasses.replace(serving, parsers=Parsers(reasoning=REASONING_PARSERS["qwen3"]))
+    begun = [*USER, {"role": "assistant", "content": "a</think> b c d e f"}]
+    ask = {"messages": begun, "stream": True, "add_generation_prompt": False, "continue_final_message": True}
+    assert chat(thinking, ask).reasoning_ended is True
+    assert chat(thinking, {**ask, "truncate_prompt_tokens": 3}).reasoning_ended is None
+    assert chat(thinking, {**ask, "truncate_prompt_tokens": 1000}).reasoning_ended is True
+
+
 def test_reasoning_that_no_marker_ends_has_no_budget(serving: Serving, tmp_path: Path) -> None:
     for engine in ("native", "vllm"):
         config = config_of(make_folder(tmp_path / engine), engine=engine, parsers=ParserOptions(reasoning="granite"))

@@ -157,8 +157,10 @@ def _is_token(value: object) -> bool:
 
 
 def _check_begins(item: Mapping[str, Any]) -> None:
+    triggers = frozenset(item["triggers"])
+    lengths = {len(trigger) for trigger in triggers}
     for tag in item["tags"]:
         begin = tag.get("begin")
-        starts = sum(isinstance(begin, str) and begin.startswith(trigger) for trigger in item["triggers"])
+        starts = sum(begin[:n] in triggers for n in lengths if n <= len(begin)) if isinstance(begin, str) else 0
         if starts != 1:
             raise BadConstraint(f"{'no' if starts == 0 else 'more than one'} trigger begins {str(begin)[:100]!r}")
