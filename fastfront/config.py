@@ -193,6 +193,7 @@ class ServeConfig:
     enable_prefix_caching: bool | None = None   # None: as the engine does by itself
     async_scheduling: bool | None = None        # the same
     scheduling_policy: str | None = None
+    sleep_mode: bool = False                    # vLLM's engine only; this project's can always sleep
     seed: int | None = None
     speculative: Mapping[str, object] | None = None     # vLLM's configuration of drafts; None: there are none
     draft_metrics: Literal["none", "summary", "detailed"] = "none"  # what answers tell of drafts

@@ -17,6 +17,7 @@ from fastfront.cli.values import (
     seconds,
     signed_seconds,
     tokenizer_mode,
+    tokens,
     whole,
 )
 
@@ -125,7 +126,7 @@ def _engines(parser: ArgumentParser) -> None:
     _flag(group, "dtype", "number type of the weights (auto)", default="auto",
           choices=("auto", "half", "float16", "bfloat16", "float", "float32"))  # fmt: skip
     _flag(group, "max-num-seqs", "most requests in one step", type=whole(1), metavar="N")
-    _flag(group, "max-num-batched-tokens", "most tokens in one step", type=whole(1), metavar="N")
+    _flag(group, "max-num-batched-tokens", "most tokens in one step: 8192, 8k, 8K", type=tokens, metavar="N")
     _flag(group, "block-size", "tokens of a KV cache block", type=whole(1), metavar="N")
     _flag(group, "num-gpu-blocks-override", "number of KV cache blocks", type=whole(1), metavar="N")
     group.add_argument("--tensor-parallel-size", "-tp", type=whole(1), default=1, metavar="N",
@@ -135,6 +136,7 @@ def _engines(parser: ArgumentParser) -> None:
           type=decimal(0.01, 1.0), metavar="X")  # fmt: skip
     group.add_argument("--enable-prefix-caching", action=BooleanOptionalAction,
                        help="engines share the KV of equal beginnings of prompts (on)")  # fmt: skip
+    _switch(group, "enable-sleep-mode", "for vLLM's engine, so that /sleep works; this project's always can")
     group.add_argument("--async-scheduling", action=BooleanOptionalAction,
                        help="engines plan a step while another is computed (on)")  # fmt: skip
     _flag(group, "scheduling-policy", "fcfs: first come, first served; priority: lower values go first",

@@ -35,6 +35,8 @@ def sift(words: Sequence[str], declared: Collection[str]) -> tuple[list[str], li
             kept += [word, *rest[:1]]
             del rest[:1]
             continue
+        if word.startswith("-O") and word[2:3] not in ("", "="):  # vLLM's -O3
+            word = f"-O={word[2:]}"
         flag, equals, value = word.partition("=")
         found = None if flag in declared else _known(flag)
         if found is None:
@@ -161,7 +163,6 @@ _REFUSED: Mapping[str, Known] = {
     "model-loader-extra-config": Known("safetensors are read"),
     "anthropic-disabled-thinking-effort": Known("the template's variable enable_thinking switches thinking off"),
     "guided-decoding-backend": Known("use --structured-outputs-config.backend", neutral=("auto",)),
-    "enable-sleep-mode": Known("/sleep needs an engine that can; start that with its own flags", switch=True),
     "scheduler-cls": Known("no code of users is run in the engine"),
     "disable-sliding-window": Known("the model's own attention is used", switch=True),
     "calculate-kv-scales": Known("the cache has the weights' type", switch=True),

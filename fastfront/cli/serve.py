@@ -34,6 +34,8 @@ from fastfront.errors import SetupError
 from fastfront.render.lookup import read_chat_template
 from fastfront.render.model_info import load_model_info
 
+_BEHIND_DASHES = "; what is for vLLM's engine alone goes behind a word `--`"
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the subcommand's arguments."""
@@ -57,7 +59,7 @@ def parse(words: Sequence[str], parser: ArgumentParser) -> Namespace:
             _check_text(more, parser)
             args = parser.parse_args([*own, *more])
     except UnsupportedFlagError as error:
-        parser.error(str(error))
+        parser.error(f"{error}{_BEHIND_DASHES if 'vllm' in words else ''}")
     args.remarks = [*said, *remarks(args)]
     args.engine_words = engine_words
     groups = {
@@ -171,6 +173,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         enable_prefix_caching=args.enable_prefix_caching,
         async_scheduling=args.async_scheduling,
         scheduling_policy=args.scheduling_policy,
+        sleep_mode=args.enable_sleep_mode,
         seed=args.seed,
         speculative=_speculative(args, engine, parser),
         draft_metrics=args.per_request_spec_decode_metrics,

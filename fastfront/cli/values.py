@@ -89,11 +89,16 @@ def model_length(text: str) -> int | None:
     """A number of tokens, `8k` (8000), `8K` (8192) or `auto`."""
     if text in ("auto", "-1"):
         return None
+    return tokens(text)
+
+
+def tokens(text: str) -> int:
+    """A number of tokens, `8k` (8000) or `8K` (8192)."""
     unit = UNITS.get(text[-1:], 0)
     try:
         value = int(float(text[:-1]) * unit) if unit else int(text)
     except (ValueError, OverflowError):
-        raise ArgumentTypeError(f"{text!r} is not a number of tokens such as 4096, 8k or auto") from None
+        raise ArgumentTypeError(f"{text!r} is not a number of tokens such as 4096, 8k or 8K") from None
     if value < 1:
         raise ArgumentTypeError(f"{value} is not at least 1")
     return value

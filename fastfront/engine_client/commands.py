@@ -93,7 +93,10 @@ def vllm_command(config: ServeConfig, python: str, index: int, host: str, port: 
     more["--tokenizer-mode"] = config.tokenizer_mode if config.tokenizer_mode != "auto" else None
     more["--tokenizer"] = None if config.tokenizer is None else str(config.tokenizer)  # its grammars need the tokens' texts
     words = [*command, *_options(config, more)]
-    wanted = (("--enable-mfu-metrics", config.metrics.work), ("--cudagraph-metrics", config.metrics.graphs))
+    wanted = (
+        ("--enable-mfu-metrics", config.metrics.work), ("--cudagraph-metrics", config.metrics.graphs),
+        ("--enable-sleep-mode", config.sleep_mode),
+    )  # fmt: skip
     words += [flag for flag, on in wanted if on]
     return [*words, *config.engine_args]
 

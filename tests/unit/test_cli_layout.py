@@ -103,6 +103,12 @@ def test_vllm_ranks_are_told_where_the_frontend_is() -> None:
     assert command[-3:] == ["--tensor-parallel-size", "2", "--enforce-eager"]
 
 
+def test_only_vllm_has_to_be_told_that_it_may_sleep() -> None:
+    for kind in ("native", "vllm"):
+        command = engine_command(config("--engine", kind, "--enable-sleep-mode"), "PY", 0, "tcp://[::1]:41", 100)
+        assert ("--enable-sleep-mode" in command) == (kind == "vllm")
+
+
 def test_vllm_reads_the_same_tokenizer() -> None:
     for kind, words in (("vllm", ["--tokenizer-mode", "hf"]), ("native", [])):
         command = engine_command(config("--engine", kind, "--tokenizer-mode", "hf"), "PY", 0, "tcp://[::1]:41", 100)

@@ -49,7 +49,8 @@ def test_dotted_flags_come_together_as_json() -> None:
         (["--api-server-count", "4", "M"], ["M"]),
         (["--api-server-count=4", "M"], ["M"]),
         (["--h11-max-header-count", "10", "--port", "1"], ["--port", "1"]),
-        (["-O3", "M"], ["-O3", "M"]),
+        (["-O3", "M"], ["M"]),
+        (["-O=3", "M"], ["M"]),
     ],
 )
 def test_flags_without_effect_are_dropped_with_a_remark(words: list[str], kept: list[str]) -> None:
