@@ -4,7 +4,8 @@
 
 One thread, no server. Shapes: a text with few fields; the same as vLLM's load generator sends it; with a system message and a
 temperature; with everything that samples; a chat of several turns; a completion of a text, of token ids; a field that asks for
-the long way. `--tokenizer` takes one of the tokenizers that set-up fetches, with its chat template, in place of SmolLM2's.
+the long way; ten tools, on a server that reads calls. `--tokenizer` takes one of the tokenizers that set-up fetches, with its
+chat template, in place of SmolLM2's.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +33,20 @@ from fastfront.cli.serve import add_arguments, parse, serve_config
 from fastfront.config import cache_folder
 from fastfront.openai.chat import prepare_chat
 from fastfront.openai.completions import prepare_completion
-from fastfront.openai.serving import build_serving
+from fastfront.openai.serving import Serving, build_serving
 from fastfront.render.lookup import find_chat_templates
+from fastfront.streams.prepared import PreparedCall
 
+Prepare = Callable[[bytes, Callable[[str], str | None], Serving], PreparedCall]
 REQUESTS = 300
 ROUNDS = 15  # of which the fastest counts
 _COUNTED = "FASTFRONT_COUNTED"  # the library that turns counting on and off, set in the counted process
 _STREAM = {"stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}
 _SAMPLING = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.05, "presence_penalty": 0.5, "seed": 7, "stop": ["END"]}
+_CALLS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+_PROPERTIES = {"path": {"type": "string", "description": "Where to look."}, "depth": {"type": "integer"}}
+_FUNCTION = {"description": "Looks for things that are there. " * 8, "parameters": {"type": "object", "properties": _PROPERTIES}}
+_TOOLS = [{"type": "function", "function": {"name": f"look_{k}", **_FUNCTION}} for k in range(10)]
 HEADERS = {"content-type": "application/json", "x-request-id": "r"}
 
 
@@ -57,6 +65,7 @@ def shapes(text: str) -> dict[str, dict[str, Any]]:
         "completion": {"model": "m", "prompt": text, "max_tokens": 1, "temperature": 0.0, **_STREAM},
         "token ids": {"model": "m", "prompt": [ord(letter) for letter in text[:30]], "max_tokens": 1, **_STREAM},
         "long way": {"messages": [user], "max_tokens": 1, "logit_bias": {"5": 1.0}, **_STREAM},
+        "tools": {"messages": [system, user], "max_tokens": 1, "tools": _TOOLS, **_STREAM},
     }
 
 
@@ -73,16 +82,21 @@ def work(measure: Callable[[str, Callable[[Any], object], list[Any]], None], tok
         folder = cache_folder() / "tokenizers" / tokenizer
         template = find_chat_templates(folder, json.loads((folder / "tokenizer_config.json").read_text()))["default"]
         model += ["--tokenizer", str(folder), "--chat-template", template]
-    serving = build_serving(serve_config(parse(model, parser), parser))
-    vocabulary = Vocabulary.from_tokenizer(serving.tokenizer.raw)
+    plain, calling = (build_serving(serve_config(parse([*model, *flags], parser), parser)) for flags in ([], _CALLS))
+    vocabulary = Vocabulary.from_tokenizer(plain.tokenizer.raw)
     words = (Path(__file__).parent / "load" / "words.txt").read_text().split()
     texts = [" ".join(words[(k * 7 + i * (k + 1)) % len(words)] for i in range(30)) for k in range(REQUESTS)]
     for shape, fields in shapes("").items():
         prepare = prepare_chat if "messages" in fields else prepare_completion
+        serving = calling if "tools" in fields else plain
         bodies = [json.dumps(shapes(text)[shape]).encode() for text in texts]
-        measure(f"{shape}: prepare", lambda body, prepare=prepare: prepare(body, header, serving), bodies)  # type: ignore[misc]
+        measure(f"{shape}: prepare", partial(_prepare, prepare, serving), bodies)
         prepared = [prepare(body, header, serving) for body in bodies]
-        measure(f"{shape}: Call", lambda call: Call(call, vocabulary, None, [0], 0, serving.fingerprint, 1.0), prepared)
+        measure(f"{shape}: Call", lambda call: Call(call, vocabulary, None, [0], 0, plain.fingerprint, 1.0), prepared)
+
+
+def _prepare(prepare: Prepare, serving: Serving, body: bytes) -> PreparedCall:
+    return prepare(body, header, serving)
 
 
 def timed(name: str, function: Callable[[Any], object], items: list[Any]) -> None:

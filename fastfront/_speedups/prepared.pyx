@@ -9,13 +9,13 @@ cdef class PreparedPrompt:
     """One prompt of a call.
 
     `token_ids` are within the vocabulary and shorter than max_model_len; `max_tokens` is already cut to what fits behind them.
-    They are kept packed, as `ids`; `length` is how many there are.
+    They are kept packed, as `ids`, and may be given so; `length` is how many there are.
     `echo_text` is what is sent before the first generated text ("" without echo); `text` is a chat's prompt where the answer
     shows it.
     """
 
-    def __init__(self, list token_ids not None, max_tokens, str echo_text not None="", text=None):
-        self.ids = pack(token_ids)
+    def __init__(self, object token_ids not None, max_tokens, str echo_text not None="", text=None):
+        self.ids = token_ids if type(token_ids) is bytes else pack(token_ids)
         self.max_tokens = max_tokens
         self.echo_text = echo_text
         self.text = text

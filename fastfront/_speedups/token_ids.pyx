@@ -59,6 +59,21 @@ def unpack(bytes packed not None) -> list:
     return [ids[k] for k in range(packed_count(packed))]
 
 
+def count_of(bytes packed not None) -> int:
+    """How many ids they are."""
+    return packed_count(packed)
+
+
+def largest_of(bytes packed not None) -> int:
+    """The largest of the ids, -1 if there are none that is larger."""
+    cdef const int32_t *ids = packed_ids(packed)
+    cdef Py_ssize_t k
+    cdef int32_t largest = -1
+    for k in range(packed_count(packed)):
+        largest = max(largest, ids[k])
+    return largest
+
+
 cdef bint put_known(Buf *b, dict known, object text) except -1:
     """Adds the packed ids that `known` has of a text; False if it has none."""
     cdef PyObject *found = NULL

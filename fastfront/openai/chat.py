@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from fastfront._speedups.token_ids import count_of
 from fastfront.errors import ApiError
 from fastfront.openai import field_order
 from fastfront.openai.beams.answers import ChatBeams, beam_sampling
@@ -99,10 +100,10 @@ def with_chat_sink(
 ) -> PreparedCall:
     """One call of the prompts of all, whose answers are read. `in_batch`: what belongs to one of them is not shown."""
     shows_ids = bool(fields.get("return_token_ids"))
-    call = calls[0].replace(
-        prompts=[prompt for call in calls for prompt in call.prompts],
-        return_token_ids=shows_ids or serving.parsers.reasoning is not None,
-    )
+    call = calls[0]
+    if len(calls) > 1:
+        call = call.replace(prompts=[prompt for each in calls for prompt in each.prompts])
+    call.return_token_ids = shows_ids or serving.parsers.reasoning is not None
     hides = fields.get("include_reasoning") is False and serving.parsers.reasoning is not None
     call.sink = ChatSink(
         call, readings, serving.fingerprint, shows_ids=shows_ids, shows_prompt_ids=shows_ids and not in_batch,
@@ -136,7 +137,7 @@ def prepare_reading(
     truncate, side = get("truncate_prompt_tokens"), get("truncation_side")
     special = _misses_begin(text, serving) if request_type == "responses" else get("add_special_tokens", False)
     ids = encode_prompt(text, special, requested or 0, serving, truncate, side)
-    max_tokens = tokens_left(requested, len(ids), serving)
+    max_tokens = tokens_left(requested, count_of(ids), serving)
     n = get("n")
     n = 1 if n is None else n
     if get("use_beam_search"):
@@ -145,7 +146,7 @@ def prepare_reading(
     else:
         sampling, wanted = _sampling(fields, serving, plan, n, max_tokens)
     require_vocabulary(ids, serving)
-    require_routed_start(fields, len(ids))
+    require_routed_start(fields, count_of(ids))
     role = serving.response_role if get("add_generation_prompt", True) else last["role"]
     stream = bool(get("stream"))
     include_usage, continuous_usage = usage_flags(fields, serving)
@@ -244,7 +245,7 @@ def render_chat(fields: Mapping[str, Any], serving: Serving) -> tuple[Message, s
     extra = chat.kwargs(template, own)
     if serving.hides_unused_tools and get("tool_choice") == "none":
         tools = None
-    shown_tools = [_shown_tool(tool) for tool in tools] if tools else None
+    shown_tools = chat.shown_tools.shown(tools) if tools else None
     if not get("continue_final_message"):
         text = template.render(conversation, generation_prompt, extra, shown_tools)
         return conversation[-1], text
@@ -269,16 +270,6 @@ def _template_kwargs(fields: Mapping[str, Any]) -> dict[str, Any]:
         kwargs["documents"] = documents
     kwargs.pop("add_generation_prompt", None)  # the field of the request decides
     return kwargs
-
-
-def _shown_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool as templates see it: name, description and parameters always, the rest if set."""
-    function = tool["function"]
-    shown = {name: function.get(name) for name in ("name", "description", "parameters")}
-    for name in ("strict", "defer_loading"):
-        if (value := function.get(name, tool.get(name) if name == "defer_loading" else None)) is not None:
-            shown[name] = value
-    return {"type": "function", "function": shown}
 
 
 def _echo_content(last: Message, role: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from fastfront._speedups.token_ids import unpack
 from fastfront.errors import ApiError, bad_value
 from fastfront.openai import field_order
 from fastfront.openai.beams.answers import CompletionBeams, beam_sampling
@@ -166,7 +167,7 @@ def _encode(
     get = fields.get
     truncate, side = get("truncate_prompt_tokens"), get("truncation_side")
     if isinstance(item, str):
-        return encode_prompt(item, get("add_special_tokens", True), requested, serving, truncate, side), item
+        return unpack(encode_prompt(item, get("add_special_tokens", True), requested, serving, truncate, side)), item
     if truncate is not None:
         item = truncated(item, truncate, side, serving.max_model_len, requested)
     require_prompt_fits(len(item), requested, serving.max_model_len)

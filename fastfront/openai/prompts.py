@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fastfront._speedups.token_ids import count_of, largest_of, pack, unpack
 from fastfront.errors import ApiError, bad_value
 from fastfront.openai.serving import Serving
 
@@ -49,8 +50,8 @@ def require_prompt_fits(length: int, requested: int, max_model_len: int) -> None
 
 def encode_prompt(
     text: str, add_special_tokens: bool, requested: int, serving: Serving, truncate: int | None, side: str | None
-) -> list[int]:
-    """Token ids of a text prompt that fits. A text that cannot fit, whatever its tokens, is not tokenized at all."""
+) -> bytes:
+    """Packed token ids of a text prompt that fits. A text that cannot fit, whatever its tokens, is not tokenized at all."""
     tokenizer = serving.tokenizer
     room = serving.max_model_len - requested if requested < serving.max_model_len else serving.max_model_len
     if truncate is None and len(text) > room and len(text) > room * tokenizer.max_chars_per_token:
@@ -63,13 +64,13 @@ def encode_prompt(
             "input_text",
             len(text),
         )
-    ids = serving.segments.encode_wrapped(text) if add_special_tokens else serving.segments.encode(text)
+    ids = serving.segments.packed_wrapped(text) if add_special_tokens else serving.segments.packed(text)
     if truncate is not None:
         # A side that the request names is that of all the ids, as vLLM has it; else what stands around the text stays.
         kept = (tokenizer.prefix_ids, tokenizer.suffix_ids) if add_special_tokens and side is None else ([], [])
-        ids = truncated(ids, truncate, side, serving.max_model_len, requested, *kept)
-    if len(ids) > room:
-        require_prompt_fits(len(ids), requested, serving.max_model_len)
+        ids = pack(truncated(unpack(ids), truncate, side, serving.max_model_len, requested, *kept))
+    if count_of(ids) > room:
+        require_prompt_fits(count_of(ids), requested, serving.max_model_len)
     return ids
 
 
@@ -103,11 +104,11 @@ def truncated(
     return [*head, *inner, *tail][:wanted]
 
 
-def require_vocabulary(ids: list[int], serving: Serving) -> None:
-    """Raises ApiError for an empty prompt or an id no embedding exists for; none is negative."""
+def require_vocabulary(ids: bytes | list[int], serving: Serving) -> None:
+    """Raises ApiError for an empty prompt or an id no embedding exists for; none of the ids, packed or not, is negative."""
     if not ids:
         raise ApiError("The decoder prompt cannot be empty")
-    largest = max(ids)
+    largest = largest_of(ids) if isinstance(ids, bytes) else max(ids)
     if largest > serving.max_prompt_token_id:
         raise ApiError(f"Token id {largest} is out of vocabulary")
 

@@ -12,6 +12,7 @@ from fastfront.config import ContentFormat
 from fastfront.errors import ApiError, SetupError
 from fastfront.render.lookup import find_chat_templates
 from fastfront.render.messages import BILLING_HEADER, Message, conversation_of, merge_developer
+from fastfront.render.shown_tools import ShownTools
 from fastfront.render.template import ChatTemplate, TemplateSyntaxError
 from fastfront.render.tokenizer import TextTokenizer
 
@@ -19,9 +20,9 @@ _MAX_REQUEST_TEMPLATES = 32
 
 
 class ChatRenderer:
-    """The model's templates, compiled, and a bounded store of templates that trusted requests bring along.
+    """The model's templates, compiled, and bounded stores of templates that trusted requests bring along and of their tools.
 
-    Shared by all request threads; only that store changes, under its lock.
+    Shared by all request threads; only these stores change, under their locks.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class ChatRenderer:
         self._content_format = content_format
         self._default_kwargs = dict(default_kwargs)
         self._timeout_s = timeout_s
+        self.shown_tools = ShownTools()
         self._request_templates: dict[str, ChatTemplate] = {}
         self._lock = threading.Lock()
 

@@ -19,6 +19,8 @@ from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+from fastfront.render.shown_tools import ShownTool
+
 
 class GenerationTag(Extension):
     """`{% generation %}...{% endgeneration %}`: marks assistant text for training; when serving it is its content."""
@@ -32,6 +34,10 @@ class GenerationTag(Extension):
 
     def _content(self, caller: Macro) -> str:
         return caller()
+
+
+_DICT_NAMES = frozenset(dir(dict))
+_STR_METHODS = frozenset(name for name in dir(str) if not name.startswith("_") and not name.startswith("format"))
 
 
 class _TemplateDict:
@@ -74,6 +80,8 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
+    if type(value) is ShownTool:
+        return value.as_json(ensure_ascii, indent, separators, sort_keys)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -81,9 +89,22 @@ def _strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
+class _ChatEnvironment(ImmutableSandboxedEnvironment):
+    """The sandbox, with a short way to what templates ask for most."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """What the sandbox gives: for a dict's keys without an exception, for methods of texts without checks."""
+        kind = type(obj)
+        if (kind is dict or kind is ShownTool) and attribute not in _DICT_NAMES:
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        if kind is str and attribute in _STR_METHODS:
+            return getattr(obj, attribute)
+        return super().getattr(obj, attribute)
+
+
 def chat_environment() -> ImmutableSandboxedEnvironment:
     """A new environment; one is enough for all templates, none of its parts is changed after this."""
-    environment = ImmutableSandboxedEnvironment(
+    environment = _ChatEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
     names: dict[str, Callable[..., Any]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -74,7 +74,7 @@ class ChatTemplate:
         messages: list[dict[str, Any]],
         add_generation_prompt: bool,
         extra: Mapping[str, Any] | None = None,
-        tools: list[dict[str, Any]] | None = None,
+        tools: Sequence[dict[str, Any]] | None = None,
     ) -> str:
         """The prompt's text. `extra` holds only names in `variables` (see `accepted`), or `documents`.
 
@@ -102,7 +102,7 @@ class ChatTemplate:
         self,
         messages: list[dict[str, Any]],
         extra: Mapping[str, Any] | None = None,
-        tools: list[dict[str, Any]] | None = None,
+        tools: Sequence[dict[str, Any]] | None = None,
     ) -> str:
         """The prompt's text, cut right behind the last message's content: the model goes on writing it."""
         if not messages:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastfront._speedups.token_ids import Marks, join_words, pack, unpack
+from fastfront._speedups.token_ids import Marks, count_of, join_words, largest_of, pack, unpack
 
 IDS = st.lists(st.integers(-(2**31), 2**31 - 1))
 WORDS = ["", "a", "b", "ab", "\n", "ä", "日"]
@@ -28,6 +28,8 @@ def letters(text: str) -> bytes:
 def test_packing(ids: list[int]) -> None:
     assert unpack(pack(ids)) == ids
     assert len(pack(ids)) == 4 * len(ids)
+    assert count_of(pack(ids)) == len(ids)
+    assert largest_of(pack(ids)) == max([-1, *ids])
 
 
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**70])
