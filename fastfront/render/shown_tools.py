@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import marshal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 MOST_BYTES = 2 << 20  # of the lists that are kept, as they are compared; with their texts it is some times as much
@@ -41,7 +41,7 @@ class ShownTools:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def shown(self, tools: Sequence[Mapping[str, Any]]) -> list[ShownTool]:
+    def shown(self, tools: list[dict[str, Any]]) -> list[ShownTool]:
         """Each with name, description and parameters, the rest if set. Not to be changed."""
         try:
             key = marshal.dumps(tools, 0)  # without references: equal for equal values of equal types
