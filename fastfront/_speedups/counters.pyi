@@ -21,6 +21,9 @@ class EngineCounts(TypedDict):
     hits: int
     external_queries: int
     external_hits: int
+    host_hits: int
+    p2p_hits: int
+    disk_hits: int
     drafts: int
     draft_tokens: int
     accepted_tokens: int

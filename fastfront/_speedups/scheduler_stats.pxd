@@ -16,7 +16,8 @@ cdef struct SchedulerStats:
     int64_t deferred                # for something else, such as a grammar
     double kv_usage                 # 0 to 1
     uint64_t queries, hits          # prompt tokens looked up in the prefix cache, and found
-    uint64_t external_queries, external_hits        # the same through a KV connector
+    uint64_t external_queries, external_hits        # the same through a KV connector,
+    uint64_t host_hits, p2p_hits, disk_hits         # as far as it has told where it found them
     uint64_t drafts, draft_tokens, accepted_tokens  # of speculative decoding
     uint64_t accepted_at[32]        # accepted tokens by place in their draft
     uint32_t positions              # of those, as many as the engine has told of

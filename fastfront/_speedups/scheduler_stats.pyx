@@ -116,7 +116,31 @@ cdef int read_work(Cursor *c, SchedulerStats *s) noexcept nogil:
     return 0
 
 
-cdef int read_cache(Cursor *c, uint64_t *queries, uint64_t *hits) noexcept nogil:
+cdef int read_tiers(Cursor *c, SchedulerStats *s) noexcept nogil:
+    cdef uint32_t pairs, n, k
+    cdef const char *key
+    cdef int r
+    if mp_peek(c) != MP_MAP:
+        return mp_skip(c, 1)
+    mp_map(c, &pairs)
+    for k in range(pairs):
+        if mp_str(c, &key, &n) < 0:
+            return -1
+        if named(key, n, b"host"):
+            r = add(c, &s.host_hits)
+        elif named(key, n, b"p2p"):
+            r = add(c, &s.p2p_hits)
+        elif named(key, n, b"disk"):
+            r = add(c, &s.disk_hits)
+        else:
+            r = mp_skip(c, 1)
+        if r < 0:
+            return -1
+    return 0
+
+
+cdef int read_cache(Cursor *c, uint64_t *queries, uint64_t *hits, SchedulerStats *tiers) noexcept nogil:
+    """`tiers`: where hits by tier are added up; NULL: nowhere."""
     cdef uint32_t pairs, n, k
     cdef const char *key
     cdef int r
@@ -130,6 +154,8 @@ cdef int read_cache(Cursor *c, uint64_t *queries, uint64_t *hits) noexcept nogil
             r = add(c, queries)
         elif named(key, n, b"hits"):
             r = add(c, hits)
+        elif tiers != NULL and named(key, n, b"hits_by_source"):
+            r = read_tiers(c, tiers)
         else:
             r = mp_skip(c, 1)
         if r < 0:
@@ -195,9 +221,9 @@ cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s, Histogram *histogram
         elif named(key, n, b"kv_cache_usage"):
             r = 0 if mp_float(c, &s.kv_usage) == 0 else mp_skip(c, 1)
         elif named(key, n, b"prefix_cache_stats"):
-            r = read_cache(c, &s.queries, &s.hits)
+            r = read_cache(c, &s.queries, &s.hits, NULL)
         elif named(key, n, b"connector_prefix_cache_stats"):
-            r = read_cache(c, &s.external_queries, &s.external_hits)
+            r = read_cache(c, &s.external_queries, &s.external_hits, s)
         elif named(key, n, b"spec_decoding_stats"):
             r = read_drafts(c, s)
         elif named(key, n, b"kv_cache_eviction_events"):

@@ -58,6 +58,7 @@ LABELS = ["model_name", "engine"]
 Count = Literal[
     "tokens", "prompt_tokens", "computed_tokens", "cached_tokens", "external_tokens", "preemptions", "queries", "hits",
     "external_queries", "external_hits", "drafts", "draft_tokens", "accepted_tokens", "flops", "read_bytes", "write_bytes",
+    "host_hits", "p2p_hits", "disk_hits",
 ]  # fmt: skip
 COUNTERS: tuple[tuple[str, str, Count], ...] = (
     ("vllm:num_preemptions", "Times that a request was preempted.", "preemptions"),
@@ -81,6 +82,7 @@ SOURCES: tuple[tuple[str, Count], ...] = (
     ("local_cache_hit", "cached_tokens"),
     ("external_kv_transfer", "external_tokens"),
 )
+TIERS: tuple[tuple[str, Count], ...] = (("host", "host_hits"), ("p2p", "p2p_hits"), ("disk", "disk_hits"))
 
 
 class EngineCollector:
@@ -178,8 +180,10 @@ class EngineCollector:
                 add_counter(sources, [*self._where(engine), source], value, self._created)
             value = found["local_cache_hit"] + found["external_kv_transfer"]
             add_counter(cached, self._where(engine), value, self._created)
-            add_counter(caches, [*self._where(engine), "device"], found["local_cache_hit"], self._created)
-            add_counter(caches, [*self._where(engine), "external_unspecified"], found["external_kv_transfer"], self._created)
+            tiers = {tier: sum(lane[key] for lane in counts) for tier, key in TIERS}
+            tiers["external_unspecified"] = max(0, found["external_kv_transfer"] - sum(tiers.values()))
+            for tier, value in {"device": found["local_cache_hit"], **tiers}.items():
+                add_counter(caches, [*self._where(engine), tier], value, self._created)
         yield from (sources, cached, caches)
 
     def _histograms(self) -> Iterator[Metric]:

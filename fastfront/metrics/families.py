@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, SummaryMetricFamily
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
@@ -27,9 +27,19 @@ def add_counter(family: CounterMetricFamily, labels: Sequence[str], value: float
     family.add_metric(labels, value, created)
 
 
+def add_summary(family: SummaryMetricFamily, labels: Sequence[str], count: int, total: float, created: float) -> None:
+    """`created` as above."""
+    family.add_metric(labels, count, total)
+    _add_created(family, labels, created)
+
+
+def _add_created(family: HistogramMetricFamily | SummaryMetricFamily, labels: Sequence[str], created: float) -> None:
+    names = dict(zip(family._labelnames, labels, strict=True))
+    family.samples.append(Sample(f"{family.name}_created", names, created))
+
+
 def add_histogram(
     family: HistogramMetricFamily, labels: Sequence[str], counts: Counts, created: float, most: float = float("inf")
 ) -> None:
     family.add_metric(labels, buckets(counts, most), counts[2])
-    names = dict(zip(family._labelnames, labels, strict=True))
-    family.samples.append(Sample(f"{family.name}_created", names, created))
+    _add_created(family, labels, created)

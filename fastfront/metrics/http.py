@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric, SummaryMetricFamily
 
 from fastfront._speedups.http_counts import METHODS, HttpCounts
-from fastfront.metrics.families import add_counter, add_histogram
+from fastfront.metrics.families import add_counter, add_histogram, add_summary
 
 UNCOUNTED = frozenset({"/metrics", "/health", "/load", "/ping", "/version", "/server_info"})
 NO_HANDLER = "none"  # of paths that are no route
@@ -63,8 +63,8 @@ class HttpMetrics:
                 add_histogram(seconds, [handler, method], counts.durations(k, m), self._created)
             if total:
                 request_bytes, response_bytes = counts.sizes(k)
-                sent.add_metric([handler], total, request_bytes)
-                answered.add_metric([handler], total, response_bytes)
+                add_summary(sent, [handler], total, request_bytes, self._created)
+                add_summary(answered, [handler], total, response_bytes, self._created)
         fine = HistogramMetricFamily("http_request_duration_highr_seconds", "Until answered, all handlers.")
         add_histogram(fine, [], counts.all_durations(), self._created)
         yield from (requests, sent, answered, fine, seconds)

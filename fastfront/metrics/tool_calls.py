@@ -23,7 +23,7 @@ class Read(NamedTuple):
 
 
 class ToolCallCounts:
-    """Counts answers, each once. Any thread. Shows zeros only if `reads`, whether the server has a parser."""
+    """Counts answers, each once. Any thread. Shows zeros, and itself, only if `reads`, whether the server has a parser."""
 
     def __init__(self, model_name: str, reads: bool) -> None:
         self._model = model_name
@@ -44,4 +44,5 @@ class ToolCallCounts:
             counts = list(self._counts.items())
         for read, count in counts:
             family.add_metric([self._model, *read], count)
-        yield family
+        if counts:
+            yield family

@@ -141,6 +141,7 @@ def test_summaries(families: Families, name: str) -> None:
     assert families[name].type == "summary"
     for suffix in ("_count", "_sum"):
         assert labels_of(families[name], suffix) == {SUMMARIES[name]}
+    assert families[f"{name}_created"].samples[0].value > 1e9
 
 
 RESIDENCY = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800]
@@ -209,6 +210,12 @@ def test_every_engine_and_every_reason_has_its_series(families: Families) -> Non
     assert {s.labels["reason"] for s in families["vllm:num_requests_waiting_by_reason"].samples} == {"capacity", "deferred"}
     sources = {"local_compute", "local_cache_hit", "external_kv_transfer"}
     assert {s.labels["source"] for s in families["vllm:prompt_tokens_by_source"].samples} == sources
+    tiers = {"device", "host", "p2p", "disk", "external_unspecified"}
+    assert {s.labels["source"] for s in families["vllm:prompt_tokens_cached_by_source"].samples} == tiers
+
+
+def test_there_are_no_names_without_samples(families: Families) -> None:
+    assert [name for name, family in families.items() if not family.samples] == []
 
 
 def test_engines_share_the_work_and_the_sums_agree(families: Families) -> None:

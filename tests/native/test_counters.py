@@ -165,13 +165,14 @@ def stats(**values: Any) -> dict[str, Any]:
 def test_gauges_replace_and_counters_add_up(rig: Rig) -> None:
     drafts = {"num_spec_tokens": 3, "num_drafts": 2, "num_draft_tokens": 6, "num_accepted_tokens": 4,
               "num_accepted_tokens_per_pos": [2, 1, 1], "num_draft_tokens_per_pos": [2, 2, 2]}  # fmt: skip
-    more = {"queries": 10, "hits": 9}
+    more = {"queries": 10, "hits": 9, "hits_by_source": {"host": 4, "p2p": 2, "disk": 1, "external_unspecified": 2}}
     rig.message(stats=stats(num_waiting_reqs=5, kv_cache_usage=0.5, spec_decoding_stats=drafts))
     rig.message(stats=stats(num_running_reqs=1, num_skipped_waiting_reqs=2, connector_prefix_cache_stats=more,
                             spec_decoding_stats=drafts | {"num_accepted_tokens_per_pos": [1]}))  # fmt: skip
     counts = rig.pump.counters.read(0)
     assert (counts["running"], counts["waiting"], counts["deferred"], counts["kv_usage"]) == (1, 0, 2, 0.0)
     assert (counts["queries"], counts["hits"], counts["external_queries"], counts["external_hits"]) == (14, 4, 10, 9)
+    assert (counts["host_hits"], counts["p2p_hits"], counts["disk_hits"]) == (4, 2, 1)
     assert (counts["drafts"], counts["draft_tokens"], counts["accepted_tokens"]) == (4, 12, 8)
     assert counts["accepted_at"] == [3, 1, 1]
     assert counts["messages"] == 2

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -185,6 +187,38 @@ def test_a_collector_that_is_not_there_holds_up_nobody(
     assert time.monotonic() - began < 10.0
     exporter.stop(20.0)
     assert "1 spans could not be sent" in caplog.text
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_a_host_that_cannot_be_costs_a_warning(
+    protocol: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", protocol)
+    sent(exporter_of(f"http://{'a' * 70}.b:1"))
+    assert "1 spans could not be sent" in caplog.text
+
+
+def test_answers_that_are_no_text_of_a_server_that_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    """HTTP/2 by hand: SETTINGS, then headers with grpc-status 13 and a message that is no UTF-8, which end the stream."""
+    block = b"\x88" + b"".join(
+        b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+        for name, value in ((b"grpc-status", b"13"), (b"grpc-message", b"\xff\xfe"))
+    )
+    answer = b"\0\0\0\x04\0\0\0\0\0" + len(block).to_bytes(3, "big") + b"\x01\x05\0\0\0\x01" + block
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 20)
+                connection.sendall(answer)
+                connection.recv(1 << 20)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        sent(exporter_of(f"127.0.0.1:{listener.getsockname()[1]}"))
+        thread.join()
+    assert "gRPC status 13: \ufffd\ufffd" in caplog.text
 
 
 def test_servers_without_traces_load_nothing_for_them() -> None:

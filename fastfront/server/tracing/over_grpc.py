@@ -47,7 +47,7 @@ class GrpcSender:
         try:
             with self._connected(timeout_s) as sock:
                 _Call(sock, deadline).run([*self._headers, ("grpc-timeout", f"{max(1, int(timeout_s * 1000))}m")], message)
-        except OSError as error:  # of TLS too
+        except (OSError, ValueError) as error:  # of TLS too; ValueError: a host that cannot be a name
             raise SendError(str(error) or type(error).__name__, again=True) from error
         except ProtocolError as error:
             raise SendError(f"no HTTP/2 is spoken there: {error}", again=False) from error
@@ -69,7 +69,7 @@ class _Call:
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
         self._deadline = deadline
-        self._http = H2Connection(H2Configuration(header_encoding="utf-8"))
+        self._http = H2Connection(H2Configuration(header_encoding=None))
         self._answer: dict[str, str] = {}       # headers and trailers
         self._ended = False
 
@@ -102,7 +102,7 @@ class _Call:
     def _take(self, data: bytes) -> None:
         for event in self._http.receive_data(data):
             if isinstance(event, (ResponseReceived, TrailersReceived)):
-                self._answer.update((str(name), str(value)) for name, value in event.headers or ())
+                self._answer.update((text(name), text(value)) for name, value in event.headers or ())
             elif isinstance(event, DataReceived):
                 self._http.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
             elif isinstance(event, StreamEnded):
@@ -112,6 +112,11 @@ class _Call:
                     self._ended = True
                 elif not self._ended:
                     raise SendError(f"the call was broken off (HTTP/2 error {event.error_code})", again=True)
+
+
+def text(value: bytes | str) -> str:
+    """A header's name or value; what is no UTF-8 is replaced."""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
 def check(answer: Mapping[str, str]) -> None:

@@ -33,7 +33,7 @@ class HttpSender:
             connection.request("POST", to.path, gzip.compress(body) if to.gzip else body, self._headers)
             answer = connection.getresponse()
             answer.read()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a host that cannot be a name
             raise SendError(str(error) or type(error).__name__, again=True) from error
         finally:
             connection.close()
