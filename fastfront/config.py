@@ -178,6 +178,7 @@ class ServeConfig:
     data_parallel_size: int = 1
     local_ranks: range = range(1)               # of the engines started here
     data_parallel_lb: LoadBalancing = "internal"
+    steps_together: bool = False                # ranks take each step at the same time: a mixture of experts in vLLM's engines
     data_parallel_address: str = "127.0.0.1"
     data_parallel_rpc_port: int = 29550         # 0: one that the system chooses
     prefix_affinity: bool = False               # prompts that begin alike go to the same engine
@@ -233,6 +234,11 @@ class ServeConfig:
     def ranks(self) -> range:
         """The ranks that this frontend sends requests to."""
         return range(self.data_parallel_size) if self.data_parallel_lb == "internal" else self.local_ranks
+
+    @property
+    def is_head(self) -> bool:
+        """Whether ranks of other frontends join here too, because they step together with ours."""
+        return self.steps_together and self.data_parallel_lb != "internal" and self.ranks.start == 0
 
     @property
     def say_local(self) -> range:

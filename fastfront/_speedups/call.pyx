@@ -121,7 +121,7 @@ cdef int pack_add(
     check(mpw_nil(b))                                                       # 9 prompt_embeds
     check(mpw_nil(b))                                                       # 10 prompt_is_token_ids
     check(mpw_int(b, client_index))                                         # 11
-    check(mpw_int(b, 0))                                                    # 12 current_wave
+    check(mpw_int(b, -1))                                                   # 12 current_wave: an idle rank wakes the others itself
     check(mpw_int(b, prepared.priority))                                    # 13
     check(mpw_nil(b))                                                       # 14 trace_headers
     check(mpw_bool(b, False))                                               # 15 resumable

@@ -116,9 +116,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
     engine: EngineKind = "external" if local == 0 else args.engine
     hub = Hub(args.hf_token, weights=engine in ("native", "vllm") and not args.dry_run)
     path = resolve_model(model, args.revision, None if engine == "vllm" else args.engine_python, hub)
-    several = engine == "vllm" and args.data_parallel_size > 1 and not args.headless
-    if several and load_model_info(path, args.hf_overrides).is_mixture:
-        parser.error("--data-parallel-size with --engine vllm: ranks of a mixture of experts need vLLM's own frontend")
+    together = _steps_together(args, engine, path, parser)
     return ServeConfig(
         model=model,
         model_path=path,
@@ -160,6 +158,7 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         data_parallel_address=args.data_parallel_address,
         data_parallel_rpc_port=rpc_port(args),
         data_parallel_lb=balancing,
+        steps_together=together,
         prefix_affinity=args.prefix_affinity,
         engine_restarts=args.engine_restarts,
         dtype={"half": "float16", "float": "float32"}.get(args.dtype, args.dtype),
@@ -229,6 +228,17 @@ def _require(args: Namespace) -> None:
         raise SetupError("--enable-per-request-metrics needs statistics of the engine: remove --disable-log-stats")
     if args.sse_keep_alive_interval < 0:
         raise SetupError("--sse-keep-alive-interval must not be negative (0: no comment lines)")
+
+
+def _steps_together(args: Namespace, engine: EngineKind, path: Path, parser: ArgumentParser) -> bool:
+    """Whether engines that join may have to: those from elsewhere are vLLM's, or do not mind."""
+    if args.headless or args.data_parallel_size == 1 or engine not in ("vllm", "external"):
+        return False
+    if not load_model_info(path, args.hf_overrides).is_mixture:
+        return False
+    if args.engine_restarts:
+        parser.error("--engine-restarts: ranks of a mixture of experts start together, with their frontend")
+    return True
 
 
 def _structured(given: Mapping[str, object], parser: ArgumentParser) -> StructuredOptions:

@@ -58,7 +58,7 @@ def engine_addresses(config: ServeConfig) -> Addresses:
         return remote_addresses(config.lanes, config.data_parallel_address, config.data_parallel_rpc_port)
     if config.engine != "vllm":
         return local_addresses(config.lanes)
-    if config.data_parallel_lb == "internal":
+    if config.data_parallel_lb == "internal" or config.is_head:
         return remote_addresses(config.lanes, config.data_parallel_address, config.data_parallel_rpc_port)
     return remote_addresses(config.lanes, "127.0.0.1", 0)
 

@@ -40,6 +40,7 @@ class Greeting:
     index: int
     status: str
     local: bool
+    config_hash: str | None = None  # of ranks that step together
 
 
 @dataclass(slots=True)
@@ -51,9 +52,9 @@ class LaneSockets:
     output_address: str
 
 
-def bind(context: zmq.Context[zmq.Socket[bytes]], address: str) -> tuple[zmq.Socket[bytes], str]:
-    """The socket of the handshake and the address that engines connect to. Raises EngineError naming the address."""
-    router = context.socket(zmq.ROUTER)
+def bind(context: zmq.Context[zmq.Socket[bytes]], address: str, kind: int = zmq.ROUTER) -> tuple[zmq.Socket[bytes], str]:
+    """A socket, usually the handshake's, and the address that engines connect to. Raises EngineError naming the address."""
+    router = context.socket(kind)
     router.setsockopt(zmq.SNDHWM, 0)
     router.setsockopt(zmq.RCVHWM, 0)
     router.setsockopt(zmq.LINGER, 0)
@@ -62,8 +63,9 @@ def bind(context: zmq.Context[zmq.Socket[bytes]], address: str) -> tuple[zmq.Soc
     if address.startswith("tcp:"):  # a machine that is gone closes no connection
         router.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         router.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
-    router.setsockopt(zmq.ROUTER_HANDOVER, 1)
-    router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    if kind == zmq.ROUTER:
+        router.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
     try:
         router.bind(address)
     except zmq.ZMQError as error:
@@ -145,7 +147,10 @@ def read_greeting(frames: list[bytes], ranks: range) -> Greeting | None:
         raise EngineError(f"engine {index}: unknown handshake message {message!r:.200}")
     if index not in ranks:
         raise stranger(index, ranks)
-    return Greeting(index, message["status"], bool(message.get("local")))
+    config_hash = message.get("parallel_config_hash")
+    return Greeting(
+        index, message["status"], bool(message.get("local")), config_hash if isinstance(config_hash, str) else None
+    )
 
 
 def stranger(index: int, ranks: range) -> EngineError:
@@ -155,23 +160,41 @@ def stranger(index: int, ranks: range) -> EngineError:
     return EngineError(f"engine {index} has joined, but this frontend serves {served} ({flags})")
 
 
-def init_message(lanes: list[LaneSockets]) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Together:
+    """For ranks that step together: where the coordinator listens, and what goes into their parallel configuration."""
+
+    orders_address: str
+    reports_address: str
+    parallel_config: dict[str, Any]
+
+
+def init_message(lanes: list[LaneSockets], together: Together | None = None) -> bytes:
     """The answer to HELLO: where the lanes are."""
     addresses = {
         "inputs": [lane.input_address for lane in lanes],
         "outputs": [lane.output_address for lane in lanes],
-        "coordinator_input": None,
-        "coordinator_output": None,
+        "coordinator_input": None if together is None else together.orders_address,
+        "coordinator_output": None if together is None else together.reports_address,
         "frontend_stats_publish_address": None,
     }
-    return packb({"addresses": addresses, "parallel_config": {}})
+    return packb({"addresses": addresses, "parallel_config": {} if together is None else together.parallel_config})
 
 
 class Handshake:
     """The start of every engine of one deployment. Owned by the thread that runs it; no socket outlives it but the lanes'."""
 
-    def __init__(self, socket: zmq.Socket[bytes], lanes: list[LaneSockets], ranks: range, local: range) -> None:
-        """Those of `ranks` that are in `local` say so."""
+    def __init__(
+        self, socket: zmq.Socket[bytes], lanes: list[LaneSockets], ranks: range, local: range,
+        together: Together | None = None, joined: range | None = None,
+    ) -> None:  # fmt: skip
+        """Those of `ranks` that are in `local` say so. `together` is for ranks that step together.
+
+        `joined`: the ranks that are waited for, if there are some among them that others serve.
+        """
+        self.config_hashes: dict[int, str | None] = {}
+        self._joined = ranks if joined is None else joined
+        self._init = init_message(lanes, together)
         self._socket = socket
         self._lanes = lanes
         self._ranks = ranks
@@ -190,11 +213,11 @@ class Handshake:
         poller.register(self._socket, zmq.POLLIN)
         for lane in self._lanes:
             poller.register(lane.sockets.fileno(), zmq.POLLIN)
-        while len(self._ready) < len(self._ranks) or len(self._payloads) < len(self._ranks) * len(self._lanes):
+        while len(self._ready) < len(self._joined) or len(self._payloads) < len(self._ranks) * len(self._lanes):
             check()
             if time.monotonic() > deadline:
                 raise EngineError(
-                    f"{len(self._ready)} of {len(self._ranks)} engines were ready after {timeout_s:g} s"
+                    f"{len(self._ready)} of {len(self._joined)} engines were ready after {timeout_s:g} s"
                     " (--engine-ready-timeout, VLLM_ENGINE_READY_TIMEOUT_S); look at the engines' own output for the cause"
                 )
             for ready, _ in poller.poll(POLL_MS):
@@ -208,13 +231,14 @@ class Handshake:
 
     def _greet(self, report: Callable[[str], None]) -> None:
         frames = self._socket.recv_multipart()
-        found = read_greeting(frames, self._ranks)
+        found = read_greeting(frames, self._joined)
         if found is None:
             report("something that is not an engine connected to the handshake address")
             return
         index = found.index
         if found.status == "READY":
             self._ready.add(index)
+            self.config_hashes[index] = found.config_hash
             report(f"engine {index} is ready")
             return
         if found.local != (index in self._local):
@@ -223,7 +247,7 @@ class Handshake:
         if index in self._greeted:
             raise EngineError(f"engine {index} joined twice: two processes use the same rank")
         try:
-            self._socket.send_multipart([frames[0], init_message(self._lanes)])
+            self._socket.send_multipart([frames[0], self._init])
         except zmq.ZMQError as error:  # gone again
             report(f"engine {index} cannot be answered: {error.strerror}")
             return

@@ -107,6 +107,8 @@ def describe(config: ServeConfig, headless: bool = False) -> str:
         lines.append(f"they join a frontend at {at}")
     elif config.data_parallel_lb != "internal":
         lines.append(f"{_named(config.ranks)} served here, the others of {config.data_parallel_size} by frontends of their own")
+        if config.steps_together:
+            lines.append(f"all step together: {'the others' if config.is_head else 'these'} join at {at}")
     elif elsewhere:
         lines.append(f"{counted(elsewhere, 'engine')} from elsewhere: they join at {at}")
     return "\n".join(lines)

@@ -57,13 +57,16 @@ class Rejoin:
         ready_timeout_s: float,
         on_back: Callable[[int], None],
         on_given_up: Callable[[int], None],
+        together: bool = False,
     ) -> None:
         """Of the engines in `ranks` those in `supervised` are processes of ours, those in `local` say that they are local.
 
+        With `together` nobody is let in: such engines have to start at once.
         `on_back(index)` is called when an engine takes requests again, `on_given_up(index)` when one of ours will not.
         """
         self._sockets = sockets
         self._ranks = ranks
+        self._together = together
         self._supervised = supervised
         self._local = local
         self._restarts = restarts
@@ -183,9 +186,11 @@ class Rejoin:
 
     def _greet(self, socket: zmq.Socket[bytes]) -> None:
         try:
-            found = read_greeting(socket.recv_multipart(), self._ranks)
+            found = read_greeting(socket.recv_multipart(), range(1 << 16) if self._together else self._ranks)
             if found is None:
                 raise EngineError("something that is not an engine connected to the handshake address")
+            if self._together:
+                raise EngineError(f"engine {found.index}: ranks of a mixture of experts start together, with their frontend")
             if found.local != (found.index in self._local):
                 where = "local" if found.local else "remote"
                 raise EngineError(f"engine {found.index} says that it is {where}, which that rank is not")

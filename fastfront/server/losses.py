@@ -21,7 +21,11 @@ class Losses:
     `lanes` may still fill while engines start; `rejoin` is None until they have.
     """
 
-    def __init__(self, balancer: Balancer, health: Health, stats: EngineStats, lanes: Sequence[Lane]) -> None:
+    def __init__(
+        self, balancer: Balancer, health: Health, stats: EngineStats, lanes: Sequence[Lane], together: bool = False
+    ) -> None:
+        """`together`: without one of the engines the others cannot go on."""
+        self._together = together
         self._balancer = balancer
         self._health = health
         self._stats = stats
@@ -36,6 +40,8 @@ class Losses:
 
     def dead(self, index: int, reason: str) -> None:
         """Engine `index` (-1: all) is lost. The first reason is logged."""
+        if self._together:
+            index = -1
         dead = self._balancer.ranks if index < 0 else [index]
         newly = [engine for engine in dead if self._balancer.dead(engine)]
         for engine in newly:

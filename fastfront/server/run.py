@@ -20,10 +20,12 @@ from fastfront._speedups.memory import trim
 from fastfront._speedups.pump import Pump
 from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.config import ServeConfig
-from fastfront.engine_client.addresses import engine_addresses
+from fastfront.engine_client.addresses import engine_addresses, tcp_host
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.commands import engine_command, engine_environment, find_engine_python
+from fastfront.engine_client.coordinator import Coordinator
 from fastfront.engine_client.handshake import EngineInfo, Handshake, LaneSockets, bind, bind_lanes
+from fastfront.engine_client.head import Head
 from fastfront.engine_client.lane import Lane
 from fastfront.engine_client.rejoin import Rejoin
 from fastfront.engine_client.supervisor import Supervisor
@@ -96,7 +98,7 @@ class Server:
         self._sleep = SleepState(config.served_model_name[0], config.ranks)
         self._utilities = Utilities(self._balancer)
         self._lanes: list[Lane] = []
-        self._losses = Losses(self._balancer, self._health, self._stats, self._lanes)
+        self._losses = Losses(self._balancer, self._health, self._stats, self._lanes, config.steps_together)
         self._supervisor: Supervisor | None = None
         self._access_log: AccessLog | None = None
         self._exporter = None if config.otlp_traces_endpoint is None else _exporter(config.otlp_traces_endpoint)
@@ -151,10 +153,11 @@ class Server:
         else:
             log.info("waiting for %d engine(s) at %s", config.data_parallel_size, handshake_address)
         vocabulary = serving.tokenizer.vocabulary()
-        engines = self._join(handshake_socket, sockets)
+        engines = self._join(context, handshake_socket, sockets)
         rejoin = self._losses.rejoin = Rejoin(
             sockets, config.ranks, supervised=config.local_ranks, local=config.say_local, restarts=config.engine_restarts,
             ready_timeout_s=config.engine_ready_timeout_s, on_back=self._losses.back, on_given_up=self._losses.given_up,
+            together=config.steps_together,
         )  # fmt: skip
         serving = serving.with_engine_limits(min(engine.max_model_len for engine in engines))
         self._start_lanes(sockets, vocabulary, rejoin)
@@ -170,10 +173,25 @@ class Server:
         log.info("ready in %.2f s: http://%s, model %s", time.monotonic() - self._started, where, config.served_model_name[0])
         return server
 
-    def _join(self, handshake_socket: zmq.Socket[bytes], sockets: list[LaneSockets]) -> list[EngineInfo]:
+    def _join(
+        self, context: zmq.Context[zmq.Socket[bytes]], handshake_socket: zmq.Socket[bytes], sockets: list[LaneSockets]
+    ) -> list[EngineInfo]:
         config = self._config
-        handshake = Handshake(handshake_socket, sockets, config.ranks, config.say_local)
-        return handshake.run(config.engine_ready_timeout_s, self._check_start, lambda text: log.info("%s", text))
+        together = head = None
+        if config.steps_together and config.ranks.start > 0:
+            at = f"tcp://{tcp_host(config.data_parallel_address)}:{config.data_parallel_rpc_port}"
+            head = Head(context, at, config.ranks)
+            together = head.together(config.engine_ready_timeout_s, self._check_start)
+        elif config.steps_together:
+            coordinator = Coordinator(context, config.data_parallel_address, config.data_parallel_size)
+            together = coordinator.together()
+            coordinator.start()
+        joined = range(config.data_parallel_size) if config.is_head else config.ranks
+        handshake = Handshake(handshake_socket, sockets, config.ranks, config.say_local, together, joined)
+        engines = handshake.run(config.engine_ready_timeout_s, self._check_start, lambda text: log.info("%s", text))
+        if head is not None:
+            head.ready(handshake.config_hashes)
+        return engines
 
     def _check_start(self) -> None:
         if self._signals:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.ports import free_port
 from tests.support.fixtures import StartServer
 from tests.support.paths import ENGINE_PYTHON, ROOT, SMOLLM2
 from tests.support.processes import session_members, shared_memory, title, wait_gone
@@ -80,3 +81,42 @@ def test_an_interpreter_without_vllm(start: StartServer, tmp_path: Path) -> None
     server = start("--engine", "vllm", mock=None, env={"FASTFRONT_CACHE": str(tmp_path)}, model=SMOLLM2)
     assert server.exits(LIMIT_S) == 1
     assert "--engine-python" in server.log()
+
+
+@pytest.fixture
+def mixture(tmp_path: Path) -> Path:
+    """A mixture of experts, as far as the frontend is concerned."""
+    model = tmp_path / "mixture"
+    model.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (model / name).symlink_to(SMOLLM2 / name)
+    config = json.loads((SMOLLM2 / "config.json").read_text()) | {"num_local_experts": 4}
+    (model / "config.json").write_text(json.dumps(config))
+    return model
+
+
+def test_ranks_that_step_together_go_together(env: dict[str, str], start: StartServer, mixture: Path) -> None:
+    """A mixture of experts: without one of its ranks the others cannot take a step."""
+    server = start(*flags("--data-parallel-size", "2"), mock=None, env=env, model=mixture).wait_ready()
+    assert all(server.completion(max_tokens=3).json()["usage"]["completion_tokens"] == 3 for _ in range(4))
+    os.kill(pids(server, "fastfront::mock-engine-0")[0], signal.SIGKILL)
+    assert server.exits(LIMIT_S) == 1
+    assert "no engine is left" in server.log()
+
+
+def test_frontends_whose_ranks_step_together_start_together(env: dict[str, str], start: StartServer, mixture: Path) -> None:
+    port = str(free_port())
+    others = ("--data-parallel-size", "2", "--data-parallel-rpc-port", port)
+    second = start(*flags(*others, "--data-parallel-rank", "1"), mock=None, env=env, model=mixture)
+    head = start(*flags(*others, "--data-parallel-rank", "0"), mock=None, env=env, model=mixture)
+    for server in (head, second):
+        server.wait_ready()
+        assert [server.completion(max_tokens=3).json()["usage"]["completion_tokens"] for _ in range(2)] == [3, 3]
+    assert "engine 1 is ready" in head.log()
+    again = start(*flags(*others, "--data-parallel-rank", "1", "--engine-ready-timeout", "3"), mock=None, env=env, model=mixture)
+    assert again.exits(LIMIT_S) == 1
+    assert "no frontend has answered for rank 1" in again.log()
+    wait_for(lambda: "engine 1: ranks of a mixture of experts start together" in head.log(), "the head to say so", LIMIT_S)
+    head.kill()
+    wait_gone(head.pid, LIMIT_S)
+    assert second.get("/health").status_code == 200

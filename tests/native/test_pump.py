@@ -295,7 +295,7 @@ def test_add_message_follows_the_wire(rig: Rig, ended: bool | None) -> None:
             None,
             None,
             2,
-            0,
+            -1,  # an idle rank of several that step together wakes the others
             -3,
             None,
             False,

@@ -207,11 +207,43 @@ def test_engines_of_such_a_frontend_are_joined_here(words: str) -> None:
     assert engine_addresses(config(*words.split(), *head, "--engine", "vllm")).handshake == "tcp://127.0.0.1:*"
 
 
-@pytest.mark.parametrize("words", ["-dp 2 --engine vllm", "-dp 2 -dpn 1 --engine vllm"])
-def test_ranks_that_step_together_need_another_frontend(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def mixture(tmp_path: Path) -> str:
+    """A mixture of experts, as far as flags are concerned."""
     (tmp_path / "config.json").write_text('{"num_local_experts": 4}')
-    for allowed in (words.replace("vllm", "native"), "--engine vllm", f"{words.split()[0]} 2 --headless --engine vllm"):
-        config_from(str(tmp_path), *allowed.split())
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "together"),
+    [
+        ("-dp 2 --engine vllm", True),
+        ("-dp 2 -dpl 1 --engine vllm", True),
+        ("-dp 2 -dpl 0", True),
+        ("-dp 2 -dpn 1 --engine vllm", True),
+        ("-dp 4 -dpl 2 -dpr 2 --engine vllm", True),
+        ("--engine vllm", False),
+        ("-dp 2 --engine vllm --headless", False),
+        ("-dp 2", False),
+        ("-dp 2 -dpn 1", False),
+        ("-dp 2 --engine mock", False),
+    ],
+)
+def test_ranks_of_a_mixture_step_together_in_vllm(words: str, together: bool, mixture: str) -> None:
+    assert config_from(mixture, *words.split()).steps_together is together
+    assert not config(*words.split()).steps_together
+
+
+def test_ranks_that_step_together_are_not_started_again(mixture: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        config_from(str(tmp_path), *words.split())
-    assert "--data-parallel-size with --engine vllm: ranks of a mixture of experts" in capsys.readouterr().err
+        config_from(mixture, "-dp", "2", "--engine", "vllm", "--engine-restarts", "1")
+    assert "--engine-restarts: ranks of a mixture of experts" in capsys.readouterr().err
+
+
+def test_ranks_that_step_together_join_the_first_frontend(mixture: str) -> None:
+    words = ["-dp", "4", "-dpl", "2", "--engine", "vllm", "-dpa", "10.1.2.3", "-dpp", "4", "-dpr"]
+    head, other = config_from(mixture, *words, "0"), config_from(mixture, *words, "2")
+    assert engine_addresses(head).handshake == "tcp://10.1.2.3:4"
+    assert engine_addresses(other).handshake == "tcp://127.0.0.1:*"
+    assert describe(head).splitlines()[-1] == "all step together: the others join at 10.1.2.3:4"
+    assert describe(other).splitlines()[-1] == "all step together: these join at 10.1.2.3:4"
