@@ -85,7 +85,8 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     try:
         info = executor.load()
         limits = Limits(
-            config.max_num_seqs, info.max_num_batched_tokens, info.max_model_len, config.scheduling_policy, config.max_loras
+            config.max_num_seqs, info.max_num_batched_tokens, info.max_model_len, config.scheduling_policy,
+            config.max_loras if config.enable_lora else 0,
         )
     except (ModelError, WorkerDiedError) as error:
         say(f"error: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from collections import Counter
 from collections.abc import Callable
 
 from engine.core.messages import COORDINATOR, Dead, Output
@@ -112,4 +113,15 @@ class Outbox:
             num_skipped_waiting_reqs=held,
             kv_cache_usage=self._scheduler.cache.usage,
             prefix_cache_stats=prefix,
+            **self._adapters(),
         )
+
+    def _adapters(self) -> dict[str, dict[str, int]]:
+        """How many requests for each adapter run and wait, by name."""
+        scheduler = self._scheduler
+        if not scheduler.limits.max_loras:
+            return {}
+        return {
+            "running_lora_adapters": Counter(request.adapter.name for request in scheduler.running if request.adapter),
+            "waiting_lora_adapters": Counter(request.adapter.name for request in scheduler.waiting if request.adapter),
+        }

@@ -23,8 +23,10 @@ from engine.protocol import SamplingParams
 from engine.scheduler.request import Adapter, Request
 from engine.scheduler.scheduler import Limits, Scheduler
 from tests.engine.adapters import ATTENTION, MLP, PROMPTS, TOKENS, WHOSE, answers_of, expected, merged, two_adapters
+from tests.engine.conftest import Spawn
 from tests.engine.offline import make_prompts, run_all
 from tests.engine.tiny import reference
+from tests.engine.wire_frontend import WireFrontend
 
 pytestmark = pytest.mark.filterwarnings("default")
 TinyModel = Callable[..., Path]
@@ -256,3 +258,49 @@ def test_a_request_whose_adapter_cannot_be_loaded_fails_alone() -> None:
     assert [step.request_id for step in scheduler.schedule().steps] == ["b"]
     assert [(failed.request_id, why) for failed, why in scheduler.failed] == [("a", "bad is none")]
     assert scheduler.get("a") is None
+
+
+def test_over_the_wire(tiny_model: TinyModel, tmp_path: Path, frontend: WireFrontend, spawn: Spawn) -> None:
+    """`add_lora`, requests beside each other, an adapter replaced in place, one that is none: the engine stays."""
+    model = tiny_model("llama")
+    one, two = two_adapters(tmp_path, model, (*ATTENTION, *MLP))
+    (prompt,) = make_prompts(3, [40])
+    models = [model, *(merged(tmp_path / f"merged-{adapter.number}", model, Path(adapter.path)) for adapter in (one, two))]
+    plain, first, second = (reference(folder, [prompt], TOKENS)[0] for folder in models)
+    options = ["--max-model-len", 128, "--num-gpu-blocks-override", 64, "--enable-lora", "--max-loras", 2, "--max-cpu-loras", 2]
+    engine = spawn("engine", model, *options)
+    ready = frontend.accept()
+    assert (ready["supports_lora"], ready["max_loras"]) == (True, 2)
+    greedy = {"temperature": 0.0, "max_tokens": TOKENS}
+
+    def add(request_id: str, *lora: Any) -> list[int]:
+        answer = frontend.add(request_id, prompt, greedy, lora_request=[*lora, None, False, False] if lora else None)
+        return answer.tokens
+
+    assert frontend.call("add_lora", ["one", 1, one.path, None, False, False])[1:] == [None, [None, True]]
+    assert frontend.call("add_lora", ["one", 1, one.path])[1:] == [None, [None, False]]
+    answers = [add("a", "one", 1, one.path), add("b"), add("c", "two", 2, two.path)]
+    frontend.finish()
+    assert answers == [first, plain, second]
+    named = {name for stats in frontend.stats for name in stats["running_lora_adapters"]}
+    assert named == {"one", "two"}
+    assert frontend.call("list_loras")[2] == [None, [1, 2]]
+    # Other weights under the same name, number and path: what is cached of the first ones is not theirs.
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (Path(one.path) / name).write_bytes((Path(two.path) / name).read_bytes())
+    assert frontend.call("add_lora", ["one", 1, one.path, None, True, False])[1:] == [None, [None, True]]
+    assert add("d", "one", 1, one.path) == []
+    frontend.finish()
+    assert frontend.answers["d"].tokens == second
+    missing = f"Loading lora three failed: No adapter found for {tmp_path}"
+    assert missing in frontend.call("add_lora", ["three", 3, str(tmp_path)])[1]
+    assert "no adapter" in frontend.call("add_lora", ["three", 0, "/a"])[1]
+    add("e", "three", 3, str(tmp_path))
+    frontend.finish()
+    assert missing in repr(frontend.answers["e"].outputs)
+    # The other one had to go for the one that is none.
+    assert [frontend.call("remove_lora", number)[2][1] for number in (2, 1, 1)] == [False, True, False]
+    add("f")
+    frontend.finish()
+    assert frontend.answers["f"].tokens == plain
+    assert engine.poll() is None
