@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from engine.core.messages import COORDINATOR, Dead, Output
 from engine.protocol import EngineCoreOutput, EngineCoreOutputs, FinishReason, PrefixCacheStats, SchedulerStats
@@ -113,15 +113,12 @@ class Outbox:
             num_skipped_waiting_reqs=held,
             kv_cache_usage=self._scheduler.cache.usage,
             prefix_cache_stats=prefix,
-            **self._adapters(),
+            running_lora_adapters=self._by_adapter(self._scheduler.running),
+            waiting_lora_adapters=self._by_adapter(self._scheduler.waiting),
         )
 
-    def _adapters(self) -> dict[str, dict[str, int]]:
-        """How many requests for each adapter run and wait, by name."""
-        scheduler = self._scheduler
-        if not scheduler.limits.max_loras:
+    def _by_adapter(self, requests: Iterable[Request]) -> dict[str, int]:
+        """How many of them are for each adapter, by name."""
+        if not self._scheduler.limits.max_loras:
             return {}
-        return {
-            "running_lora_adapters": Counter(request.adapter.name for request in scheduler.running if request.adapter),
-            "waiting_lora_adapters": Counter(request.adapter.name for request in scheduler.waiting if request.adapter),
-        }
+        return Counter(request.adapter.name for request in requests if request.adapter)
