@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
+from typing import Any
 
 from fastfront.cli.values import decimal, histogram_buckets
 from fastfront.config import EngineKind, MetricOptions
@@ -22,17 +23,17 @@ def add_observing_flags(parser: ArgumentParser) -> None:
                        "collector: OTLP over gRPC, over HTTP with $OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf")  # fmt: skip
     group.add_argument("--custom-histogram-buckets", type=histogram_buckets, default={}, metavar="JSON",
                        help='buckets of /metrics by family, such as {"time_to_first_token": [0.1, 1]}')  # fmt: skip
-    switch = {"action": BooleanOptionalAction, "default": False}
+    switch: dict[str, Any] = {"action": BooleanOptionalAction, "default": False}
     group.add_argument("--disable-log-stats", help="no vllm:* in /metrics, and no regular line of statistics (every "
-                       "$VLLM_LOG_STATS_INTERVAL or 10 seconds)", **switch)  # type: ignore[arg-type]  # fmt: skip
+                       "$VLLM_LOG_STATS_INTERVAL or 10 seconds)", **switch)  # fmt: skip
     group.add_argument("--kv-cache-metrics", help="engines tell how long KV blocks live, lie idle, and come into use again; "
-                       "/metrics shows it", **switch)  # type: ignore[arg-type]  # fmt: skip
+                       "/metrics shows it", **switch)  # fmt: skip
     group.add_argument("--kv-cache-metrics-sample", type=decimal(0.0, 1.0), default=SAMPLE, metavar="X",
                        help=f"share of the blocks that are watched for that, above 0 ({SAMPLE})")  # fmt: skip
     group.add_argument("--enable-mfu-metrics", help="vLLM's engines estimate their arithmetic and memory traffic; /metrics and "
-                       "the statistics in the log show it", **switch)  # type: ignore[arg-type]  # fmt: skip
+                       "the statistics in the log show it", **switch)  # fmt: skip
     group.add_argument("--cudagraph-metrics", help="vLLM's engines tell which recorded graphs their steps use; a table follows "
-                       "the line of statistics", **switch)  # type: ignore[arg-type]  # fmt: skip
+                       "the line of statistics", **switch)  # fmt: skip
     group.add_argument("--collect-detailed-traces", nargs="+", choices=("model", "worker", "all"),
                        help="checked, and without effect, as in vLLM 0.32")  # fmt: skip
     group.add_argument("--show-hidden-metrics-for-version", type=_version, metavar="X.Y",
@@ -50,8 +51,6 @@ def metric_options(args: Namespace, engine: EngineKind, parser: ArgumentParser) 
             parser.error(f"{flag} needs --engine vllm: the native engine does not tell of that")
     if not args.kv_cache_metrics_sample:
         parser.error("argument --kv-cache-metrics-sample: 0 is not above 0")
-    if args.collect_detailed_traces and not args.otlp_traces_endpoint:
-        parser.error("--collect-detailed-traces requires --otlp-traces-endpoint")
     return MetricOptions(
         kv_sample=args.kv_cache_metrics_sample if args.kv_cache_metrics else None,
         work=args.enable_mfu_metrics,

@@ -226,6 +226,8 @@ def _require(args: Namespace) -> None:
         raise SetupError("--enable-log-outputs requires --enable-log-requests")
     if args.enable_per_request_metrics and args.disable_log_stats:
         raise SetupError("--enable-per-request-metrics needs statistics of the engine: remove --disable-log-stats")
+    if args.collect_detailed_traces and not args.otlp_traces_endpoint:
+        raise SetupError("--collect-detailed-traces requires --otlp-traces-endpoint")
     if args.sse_keep_alive_interval < 0:
         raise SetupError("--sse-keep-alive-interval must not be negative (0: no comment lines)")
 

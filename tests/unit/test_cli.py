@@ -178,7 +178,6 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--enable-mfu-metrics", "--engine", "vllm", "--disable-log-stats"], "--enable-mfu-metrics needs statistics"),
     (["MODEL", "--enable-mfu-metrics"], "--enable-mfu-metrics needs --engine vllm"),
     (["MODEL", "--cudagraph-metrics"], "--cudagraph-metrics needs --engine vllm"),
-    (["MODEL", "--collect-detailed-traces", "all"], "--collect-detailed-traces requires --otlp-traces-endpoint"),
     (["MODEL", "--otlp-traces-endpoint", "a:1", "--collect-detailed-traces", "some"], "--collect-detailed-traces"),
     (["MODEL", "--show-hidden-metrics-for-version", "last"], "--show-hidden-metrics-for-version"),
     (["MODEL", "--max-num-queued-tokens", "0"], "--max-num-queued-tokens"),
@@ -261,6 +260,7 @@ def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--enable-auto-tool-choice"], "--enable-auto-tool-choice requires --tool-call-parser"),
         (["--enable-log-outputs"], "--enable-log-outputs requires --enable-log-requests"),
         (["--enable-per-request-metrics", "--disable-log-stats"], "remove --disable-log-stats"),
+        (["--collect-detailed-traces", "all"], "--collect-detailed-traces requires --otlp-traces-endpoint"),
         (["--sse-keep-alive-interval", "-1"], "--sse-keep-alive-interval must not be negative"),
     ],
 )
