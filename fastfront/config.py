@@ -73,6 +73,7 @@ class StructuredOptions:
     backend: str = "auto"
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
+    enable_in_reasoning: bool = False           # they hold from the first token, not after the reasoning
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,8 @@ def _chat(parser: ArgumentParser) -> None:
     _flag(group, "fingerprint-mode", "system_fingerprint: of version, model and layout (full), without layout (hash), "
           "--fingerprint-value (custom), or none (full)", choices=("full", "hash", "custom", "none"), default="full")  # fmt: skip
     _flag(group, "fingerprint-value", "the system_fingerprint of --fingerprint-mode custom", metavar="TEXT")
-    _flag(group, "structured-outputs-config", "backend (auto), disable_any_whitespace, disable_additional_properties",
+    _flag(group, "structured-outputs-config", "backend (auto), disable_any_whitespace, disable_additional_properties, "
+          "enable_in_reasoning",
           type=json_object, default={}, metavar="JSON")  # fmt: skip
 
 

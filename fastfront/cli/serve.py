@@ -245,12 +245,10 @@ def _steps_together(args: Namespace, engine: EngineKind, path: Path, parser: Arg
 
 def _structured(given: Mapping[str, object], parser: ArgumentParser) -> StructuredOptions:
     backends = ("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
-    switches = ("disable_any_whitespace", "disable_additional_properties")
+    switches = ("disable_any_whitespace", "disable_additional_properties", "enable_in_reasoning")
     for name, value in given.items():
         if name in switches:
             good = isinstance(value, bool)
-        elif name == "enable_in_reasoning":
-            good = value is False              # constraints hold from the beginning or after the reasoning, as the engine does
         else:
             good = name == "backend" and value in backends
         if not good:

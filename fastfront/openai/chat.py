@@ -41,7 +41,7 @@ from fastfront.openai.prompts import (
 from fastfront.openai.reading import Reading
 from fastfront.openai.reasoning.prompt import reasoning_ended
 from fastfront.openai.serving import Serving
-from fastfront.openai.structured import put_structure, structured_map
+from fastfront.openai.structured import holds_at_once, put_structure, structured_map
 from fastfront.openai.tools.choice import Plan, choice_of
 from fastfront.render.messages import Message
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
@@ -151,6 +151,7 @@ def prepare_reading(
     stream = bool(get("stream"))
     include_usage, continuous_usage = usage_flags(fields, serving)
     start = None if plan is None else plan.start(text if truncate is None else serving.tokenizer.decode(ids))
+    ended = None if start is None else reasoning_ended(serving.parsers.reasoning, start)
     prepared = PreparedCall(
         kind="chat",
         external_id="chatcmpl-" + request_id(fields, header),
@@ -180,7 +181,7 @@ def prepare_reading(
         lora_request=None if adapter is None else adapter.wire,
         data_parallel_rank=rank_of(header, serving),
         stream_interval=stream_interval_of(fields, serving),
-        reasoning_ended=None if start is None else reasoning_ended(serving.parsers.reasoning, start),
+        reasoning_ended=holds_at_once(sampling, serving.structured) or ended,
         reasoning_kwargs=None if plan is None else plan.engine_kwargs(),
     )
     if plan is None or start is None:

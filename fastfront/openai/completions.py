@@ -40,7 +40,7 @@ from fastfront.openai.prompts import (
 )
 from fastfront.openai.sampling import verify_length
 from fastfront.openai.serving import DEFAULT_COMPLETION_TOKENS, Serving
-from fastfront.openai.structured import put_structure
+from fastfront.openai.structured import holds_at_once, put_structure
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 
 _PLAIN = frozenset({
@@ -126,6 +126,7 @@ def prepare_completion_fields(fields: Mapping[str, Any], header: Header, serving
         min_tokens=min_tokens,
         skip_special_tokens=get("skip_special_tokens", True),
         hide_output=hide_output,
+        reasoning_ended=holds_at_once(sampling, serving.structured) or None,
         logprobs=wanted.sample,
         prompt_logprobs=wanted.prompt,
         echo_logprobs=wanted.echo,

@@ -55,6 +55,11 @@ def put_structure(body: Body, options: StructuredOptions, sampling: dict[str, ob
         sampling["structured_outputs"] = structured_map(wanted, options)
 
 
+def holds_at_once(sampling: Body, options: StructuredOptions) -> bool:
+    """Whether there is a constraint that holds in the reasoning too: engines are told that reasoning has ended."""
+    return options.enable_in_reasoning and "structured_outputs" in sampling
+
+
 def structured_map(wanted: Body, options: StructuredOptions) -> dict[str, Any]:
     """The wire's map for a constraint in the form of `structured_outputs`. Raises ApiError with the reason."""
     full: dict[str, Any] = {**NO_STRUCTURE, **{name: value for name, value in wanted.items() if value is not None}}

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from fastfront.config import AnswerOptions, Limits, ParserOptions
+from fastfront.config import AnswerOptions, Limits, ParserOptions, StructuredOptions
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.openai.tools.choice import Parsers
 from fastfront.openai.tools.registry import REASONING_PARSERS
-from tests.unit.support import MAX_MODEL_LEN, USER, VOCAB_SIZE, chat, config_of, make_folder, refusal, write
+from tests.unit.support import MAX_MODEL_LEN, USER, VOCAB_SIZE, chat, completion, config_of, make_folder, refusal, write
 
 PROMPT = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 PROMPT_LEN = len("user\nHi\nassistant\n") + 3  # bytes and special tokens
@@ -440,6 +440,16 @@ def test_whether_reasoning_has_ended_is_told_by_the_prompt_that_is_left(serving:
     assert chat(thinking, ask).reasoning_ended is True
     assert chat(thinking, {**ask, "truncate_prompt_tokens": 3}).reasoning_ended is None
     assert chat(thinking, {**ask, "truncate_prompt_tokens": 1000}).reasoning_ended is True
+
+
+def test_constraints_may_hold_in_the_reasoning(serving: Serving) -> None:
+    thinking = dataclasses.replace(serving, parsers=Parsers(reasoning=REASONING_PARSERS["qwen3"]))
+    always = dataclasses.replace(thinking, structured=StructuredOptions(enable_in_reasoning=True))
+    asked = {"structured_outputs": {"choice": ["a"]}}
+    assert [chat(server, asked).reasoning_ended for server in (thinking, always)] == [None, True]
+    assert [completion(server, {"prompt": "a", **asked}).reasoning_ended for server in (thinking, always)] == [None, True]
+    assert chat(always, {}).reasoning_ended is None
+    assert completion(always, {"prompt": "a"}).reasoning_ended is None
 
 
 def test_reasoning_that_no_marker_ends_has_no_budget(serving: Serving, tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ FLAGS: list[tuple[list[str], str, Any]] = [
     (["--structured-outputs-config", '{"backend": "guidance"}'], "structured", StructuredOptions("guidance")),
     (["--structured-outputs-config.backend", "guidance", "--structured_outputs_config.disable_any_whitespace=true"],
      "structured", StructuredOptions("guidance", disable_any_whitespace=True)),
+    (["--structured-outputs-config.enable_in_reasoning", "true"], "structured", StructuredOptions(enable_in_reasoning=True)),
     (["-dpl", "0", "-tp", "4"], "tensor_parallel_size", 4),
 ]
 
