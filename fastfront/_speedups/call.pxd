@@ -108,7 +108,7 @@ cdef class Call:
     cdef readonly Vocabulary vocabulary
     cdef readonly object protocol       # takes the answer, until that is complete
     cdef object transport               # made by the lane at the first event; dropping it ends the response
-    cdef object send                    # transport.send_bytes, if that is granian's
+    cdef object send                    # transport.send_bytes, where middleware is in between
     cdef readonly object sink           # fastfront.streams.sink.Sink, or None
     cdef list passages                  # of fastfront._speedups.passage.Passage or None, by choice; None without a sink
     cdef readonly list headers          # further response headers, or None

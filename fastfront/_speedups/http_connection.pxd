@@ -32,6 +32,7 @@ cdef struct Conn:
     bint gone                   # nobody reads any more: the connection is broken
     bint closing                # to be closed once `out` is empty
     bint lingering              # told to the client (FIN); what it still sends is dropped
+    bint begun                  # a stream's head has been handed over
     bint framed                 # the stream at hand is in chunks
     bint last                   # no request follows on this connection
     double active_at            # when something was last read, or an answer ended (monotonic s)
@@ -40,6 +41,7 @@ cdef struct Conn:
     Buf head                    # head of a stream, goes out with its first piece
     Buf rest                    # input behind the request at hand
     Message message
+    void *tls                   # NULL without TLS; all but `message`, `rest` and `head` is ciphertext with it
     PyObject *watcher           # called when the client goes while its request is being answered
     PyObject *request           # what waits for the body
     uint64_t body_limit         # how large it may be
@@ -54,6 +56,7 @@ cdef struct Listener:
     uint32_t open               # connections
     bint full                   # accepting waits for a place
     bint stopping               # answers end their connections
+    void *tls_context           # of connections from here on; NULL: no TLS
     int epoll_fd
     int listen_fd
     int quit_fd                 # readable once the threads shall end
@@ -83,6 +86,8 @@ cdef void conn_linger(Conn *c) noexcept nogil
 cdef void conn_close(Conn *c) noexcept nogil
 cdef PyObject *conn_next(Conn *c) noexcept nogil        # request and answer are through; the result is to be released with the GIL
 cdef void conn_put(Conn *c, const char *data, size_t n) noexcept nogil
+# Decrypts n bytes that have been received, and appends what they say to `plain`. 0; 1: nothing more comes; -1: no TLS, or memory.
+cdef int conn_open(Conn *c, const char *sealed, size_t n, Buf *plain) noexcept nogil      # takes the lock
 cdef void conn_lock(Conn *c) noexcept nogil
 cdef void conn_unlock(Conn *c) noexcept nogil
 
@@ -91,5 +96,5 @@ cdef void conn_unlock(Conn *c) noexcept nogil
 cdef int conn_begin(Conn *c, uint64_t serial, const char *head, size_t n, bint framed) noexcept nogil
 cdef int conn_send(Conn *c, uint64_t serial, const char *data, size_t n, Piece piece, PyObject **drop) noexcept nogil
 cdef int conn_answer(Conn *c, uint64_t serial, const char *data, size_t n, PyObject **drop) noexcept nogil
-# Nobody will answer the request any more; does nothing if it has been answered.
+# Nobody will answer the request any more, or go on doing so: a stream is cut off. Does nothing if it has been answered.
 cdef void conn_abandon(Conn *c, uint64_t serial, PyObject **drop) noexcept nogil

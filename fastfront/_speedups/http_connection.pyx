@@ -7,13 +7,14 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset, strlen
 from posix.unistd cimport close
 
-from fastfront._speedups.buffers cimport Buf, buf_free, buf_put, buf_reserve
+from fastfront._speedups.buffers cimport Buf, buf_free, buf_init, buf_put, buf_reserve
 from fastfront._speedups.clocks cimport monotonic_coarse
 from fastfront._speedups.epoll cimport (
     EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLOUT, EPOLLRDHUP, KEY_LISTEN, KEY_QUIT, epoll_create1,
     epoll_ctl, epoll_event,
 )
 from fastfront._speedups.http_message cimport message_free, message_init, message_next
+from fastfront._speedups.tls cimport tls_free, tls_goodbye, tls_new, tls_open, tls_seal, tls_take
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -80,10 +81,11 @@ cdef extern from "<arpa/inet.h>" nogil:
 cdef enum:
     SMALL = 4096                # pieces up to this size are framed on the stack
     KEPT_BYTES = 65536          # a buffer larger than this is given back when its request is over
+    RECORD_BYTES = 16384 + 512  # more than a TLS record has
     UNREAD_BYTES = 1 << 18      # of answers that the client has not read: beyond, its next request waits
 
 
-cdef double LINGER_S = 5.0              # how long a client may go on sending what nobody wants any more
+cdef double LINGER_S = 10.0             # how long a client may go on sending what nobody wants any more
 
 
 # ---- the listener ------------------------------------------------------------------------------------------------------
@@ -142,6 +144,7 @@ cdef void listener_free(Listener *l) noexcept nogil:
         c = l.table[k]
         if c.fd >= 0:
             close(c.fd)
+            tls_free(c.tls)
         buf_free(&c.out)
         buf_free(&c.head)
         buf_free(&c.rest)
@@ -195,6 +198,7 @@ cdef int listener_accept(Listener *l) noexcept nogil:
     cdef socklen_t size
     cdef Conn *c
     cdef int fd, error, one = 1
+    cdef void *tls
     while True:
         pthread_mutex_lock(&l.lock)     # the place comes first: other threads accept too
         c = NULL if l.open >= l.limit or l.stopping else take_place(l)
@@ -219,7 +223,11 @@ cdef int listener_accept(Listener *l) noexcept nogil:
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one))
         if address.ss_family == AF_INET or address.ss_family == AF_INET6:
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
+        pthread_mutex_lock(&l.lock)
+        tls = tls_new(l.tls_context) if l.tls_context != NULL else NULL
+        pthread_mutex_unlock(&l.lock)
         pthread_mutex_lock(&c.lock)
+        c.tls = tls
         name_peer(c, &address)
         message_free(&c.message)
         message_init(&c.message)
@@ -229,13 +237,14 @@ cdef int listener_accept(Listener *l) noexcept nogil:
         c.missed = False
         c.complete = False
         c.answered = False
+        c.begun = False
         c.half = False
         c.gone = False
         c.closing = False
         c.lingering = False
         c.last = False
         c.active_at = monotonic_coarse()
-        if watch_connection(c, EPOLL_CTL_ADD) < 0:
+        if (l.tls_context != NULL and tls == NULL) or watch_connection(c, EPOLL_CTL_ADD) < 0:
             conn_close(c)
         pthread_mutex_unlock(&c.lock)
 
@@ -319,6 +328,11 @@ cdef void conn_unlock(Conn *c) noexcept nogil:
 cdef void conn_close(Conn *c) noexcept nogil:
     """The socket is closed and the place is free. Nobody reads, and no object waits."""
     cdef Listener *l = c.listener
+    if c.tls != NULL:
+        if c.out.len == c.out_at:
+            say_goodbye(c)
+        tls_free(c.tls)
+        c.tls = NULL
     close(c.fd)                         # epoll forgets it
     c.fd = -1
     c.generation += 1
@@ -338,6 +352,8 @@ cdef void conn_linger(Conn *c) noexcept nogil:
     """Says that nothing more comes, and drops what the client still sends: closing at once would reset the connection, and the
     client might never see its answer."""
     c.closing = True
+    if c.tls != NULL and c.out.len == c.out_at:
+        say_goodbye(c)
     if c.out.len == c.out_at:
         shutdown(c.fd, SHUT_WR)
         c.lingering = True
@@ -346,6 +362,46 @@ cdef void conn_linger(Conn *c) noexcept nogil:
 
 cdef void conn_put(Conn *c, const char *data, size_t n) noexcept nogil:
     """Writes, or keeps what the kernel does not take. A failure shows as `gone`."""
+    if c.tls == NULL:
+        put_raw(c, data, n)
+    elif not c.gone:
+        if tls_seal(c.tls, data, n) < 0:
+            c.gone = True
+        put_sealed(c)
+
+
+cdef void put_sealed(Conn *c) noexcept nogil:
+    """Writes what TLS has to send."""
+    cdef char record[RECORD_BYTES]
+    cdef size_t n
+    while True:
+        n = tls_take(c.tls, record, RECORD_BYTES)
+        if n == 0:
+            return
+        put_raw(c, record, n)
+
+
+cdef void say_goodbye(Conn *c) noexcept nogil:
+    """So that the client knows that nothing has been cut off. Again does nothing."""
+    if not c.gone:
+        tls_goodbye(c.tls)
+        put_sealed(c)
+
+
+cdef int conn_open(Conn *c, const char *sealed, size_t n, Buf *plain) noexcept nogil:
+    cdef int r
+    cdef size_t kept
+    pthread_mutex_lock(&c.lock)
+    r = tls_open(c.tls, sealed, n, plain)
+    kept = c.out.len - c.out_at
+    put_sealed(c)                       # the handshake's next part, or why it fails
+    if conn_unread(c) and c.out.len - c.out_at > kept:
+        r = -1                          # asks for ever new keys and reads none
+    pthread_mutex_unlock(&c.lock)
+    return r
+
+
+cdef void put_raw(Conn *c, const char *data, size_t n) noexcept nogil:
     cdef ssize_t r = 0
     if c.gone:
         return
@@ -417,6 +473,7 @@ cdef PyObject *conn_next(Conn *c) noexcept nogil:
         return watcher
     c.complete = False
     c.answered = False
+    c.begun = False
     c.active_at = monotonic_coarse()
     message_next(&c.message)
     if c.missed or c.rest.len:
@@ -442,6 +499,7 @@ cdef int conn_begin(Conn *c, uint64_t serial, const char *head, size_t n, bint f
     cdef int r = -1
     pthread_mutex_lock(&c.lock)
     if c.serial == serial and not c.answered:
+        c.begun = True
         c.framed = framed
         c.head.len = 0
         r = buf_put(&c.head, head, n)
@@ -454,18 +512,23 @@ cdef int conn_send(Conn *c, uint64_t serial, const char *data, size_t n, Piece p
     cdef char *to = small
     cdef size_t need, at = 0
     cdef bint whole
+    cdef Buf big                        # what is to be encrypted and does not fit into `small`
+    cdef Buf *out = &c.out
     drop[0] = NULL
     pthread_mutex_lock(&c.lock)
     if c.serial != serial or c.answered:
         pthread_mutex_unlock(&c.lock)
         return -1
     need = c.head.len + n + 32
-    whole = c.out.len == c.out_at and need <= SMALL
+    whole = need <= SMALL and (c.out.len == c.out_at or c.tls != NULL)
+    if c.tls != NULL:
+        buf_init(&big)
+        out = &big
     if not whole:
-        if buf_reserve(&c.out, need) < 0:
+        if buf_reserve(out, need) < 0:
             c.gone = True
         else:
-            to = c.out.data + c.out.len
+            to = out.data + out.len
     if not c.gone:
         if c.head.len:
             memcpy(to, c.head.data, c.head.len)
@@ -485,12 +548,14 @@ cdef int conn_send(Conn *c, uint64_t serial, const char *data, size_t n, Piece p
         else:
             memcpy(to + at, data, n)
             at += n
-        if whole:
+        if whole or c.tls != NULL:
             if at:
-                conn_put(c, small, at)
+                conn_put(c, to, at)
         else:
             c.out.len += at
             conn_flush(c)
+    if c.tls != NULL and not whole:
+        buf_free(&big)
     if piece == PIECE_LAST:
         drop[0] = answered(c)
     elif c.gone:
@@ -537,7 +602,10 @@ cdef void conn_abandon(Conn *c, uint64_t serial, PyObject **drop) noexcept nogil
     pthread_mutex_lock(&c.lock)
     if c.serial == serial and not c.answered:
         c.last = True
-        if not c.half:
+        if c.begun and not c.head.len and not c.gone:   # some of it has left: its end would look like that of the whole
+            c.gone = True
+            shutdown(c.fd, SHUT_RDWR)
+        elif not c.half:
             conn_put(c, failure, strlen(failure))
         drop[0] = answered(c)
     pthread_mutex_unlock(&c.lock)

@@ -117,6 +117,14 @@ cdef class HttpStream:
             conn_send(self.conn, self.serial, b"", 0, PIECE_LAST, &drop)
         Py_XDECREF(drop)
 
+    def unread(self) -> int:
+        """Bytes that wait because the client does not read."""
+        cdef Conn *c = self.conn
+        conn_lock(c)
+        n = c.out.len - c.out_at if c.serial == self.serial else 0
+        conn_unlock(c)
+        return n
+
     def __dealloc__(self):
         cdef PyObject *drop
         if self.server is not None:
@@ -171,6 +179,17 @@ cdef class HttpRequest:
             if f.name_len == size and memcmp(self.head.data + f.name, p, size) == 0:
                 return PyUnicode_DecodeLatin1(self.head.data + f.value, f.value_len, NULL)
         return None
+
+    def headers(self) -> list:
+        """All of them as they came, (name, value) in bytes; names are in lower case."""
+        cdef list found = []
+        cdef uint32_t k
+        cdef Field *f
+        for k in range(self.n_fields):
+            f = &self.fields[k]
+            found.append((PyBytes_FromStringAndSize(self.head.data + f.name, f.name_len),
+                          PyBytes_FromStringAndSize(self.head.data + f.value, f.value_len)))
+        return found
 
     def read_body(self, int64_t limit, object done not None) -> None:
         """Calls `done(body, False)` once the body is here, `done(None, True)` if it is larger than `limit` bytes, `done(None,
@@ -263,7 +282,8 @@ cdef class HttpRequest:
         Py_XDECREF(drop)
 
     def abandon(self) -> None:
-        """No answer will come. Waiting for the object's end would not do: it may be freed much later than it is dropped."""
+        """No answer will come, or no more of it. Waiting for the object's end would not do: it may be freed much later than it is
+        dropped."""
         cdef PyObject *drop
         with nogil:
             conn_abandon(self.conn, self.serial, &drop)

@@ -1,12 +1,14 @@
 from collections.abc import Callable
 
 from fastfront._speedups.http_request import HttpRequest
+from fastfront._speedups.tls import TlsContext
 
 class HttpServer:
     def __init__(
         self, listen_fd: int, intake: Callable[[HttpRequest], None], max_connections: int, keep_alive_s: float,
-        stall_s: float = 120.0,
+        stall_s: float = 120.0, tls: TlsContext | None = None,
     ) -> None: ...
+    def use_tls(self, tls: TlsContext) -> None: ...
     @property
     def open(self) -> int: ...
     def close_idle(self) -> None: ...

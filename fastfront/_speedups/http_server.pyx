@@ -14,20 +14,26 @@ from fastfront._speedups.epoll cimport (
     EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, KEY_LISTEN, KEY_QUIT, epoll_event, epoll_wait,
 )
 from fastfront._speedups.http_connection cimport (
-    Conn, Listener, conn_abandon, conn_close, conn_flush, conn_linger, conn_lock, conn_next, conn_put, conn_unlock, conn_unread,
-    listener_accept, listener_find, listener_free, listener_init, listener_sweep,
+    Conn, Listener, conn_abandon, conn_close, conn_flush, conn_linger, conn_lock, conn_next, conn_open, conn_put, conn_unlock,
+    conn_unread, listener_accept, listener_find, listener_free, listener_init, listener_sweep, pthread_mutex_t,
 )
 from fastfront._speedups.http_message cimport (
     MESSAGE_BAD, MESSAGE_COMPLETE, MESSAGE_LARGE_HEAD, MESSAGE_MEMORY, MESSAGE_MORE, Message, MessageState, message_feed,
     message_method,
 )
 from fastfront._speedups.http_request cimport HttpRequest
+from fastfront._speedups.tls cimport TlsContext
 
 import logging
 
 
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd_write(int, uint64_t)
+
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_lock(pthread_mutex_t *)
+    int pthread_mutex_unlock(pthread_mutex_t *)
 
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -75,15 +81,19 @@ cdef class HttpServer:
     """
     cdef Listener listener
     cdef object intake
+    cdef TlsContext tls
     cdef bint made
 
-    def __init__(self, int listen_fd, object intake not None, uint32_t max_connections, double keep_alive_s, double stall_s=120.0):
+    def __init__(self, int listen_fd, object intake not None, uint32_t max_connections, double keep_alive_s,
+                 double stall_s=120.0, TlsContext tls=None):
         if self.made:
             raise RuntimeError("an HttpServer is made once")
         if listener_init(&self.listener, listen_fd, max(1, max_connections), keep_alive_s, stall_s) < 0:
             raise OSError(errno, "the server's epoll cannot be made")
         self.made = True
         self.intake = intake
+        if tls is not None:
+            self.use_tls(tls)
 
     def __dealloc__(self):
         if self.made:
@@ -93,6 +103,15 @@ cdef class HttpServer:
     def open(self) -> int:
         """How many connections there are."""
         return self.listener.open
+
+    def use_tls(self, TlsContext tls not None) -> None:
+        """Connections from here on are encrypted so. One thread at a time."""
+        cdef Listener *l = &self.listener
+        with nogil:
+            pthread_mutex_lock(&l.lock)
+            l.tls_context = tls.handle
+            pthread_mutex_unlock(&l.lock)
+        self.tls = tls
 
     def close_idle(self) -> None:
         """From now on no connection is taken, and each is closed when it has been answered; those without a request at once."""
@@ -296,6 +315,7 @@ cdef void read_on(Conn *c, char *buffer, Step *step) noexcept nogil:
     cdef const char *data
     cdef size_t n
     cdef bint full = False
+    cdef int ended
     step.conn = c
     while True:
         rest = c.rest
@@ -318,8 +338,22 @@ cdef void read_on(Conn *c, char *buffer, Step *step) noexcept nogil:
             n = r
             if n == RECV_BYTES:                     # there may be more, of which no event will tell
                 full = True
-        if not c.message.begun or c.message.head_complete:
-            c.active_at = monotonic_coarse()        # a head has to be here in time as a whole
+            if c.tls != NULL and not c.lingering and not c.closing:
+                ended = conn_open(c, data, n, &rest)
+                data = rest.data
+                n = rest.len
+                if ended < 0:
+                    buf_free(&rest)
+                    if refuse(c, MESSAGE_MEMORY, step):
+                        return
+                    continue
+                if n == 0:
+                    buf_free(&rest)
+                    c.message.begun = True          # as for a head: what has begun has to be here in time as a whole
+                    if ended:
+                        end_of_input(c, step)
+                        return
+                    continue
         if c.lingering or c.closing:
             c.message.dropped += n
             buf_free(&rest)
@@ -327,6 +361,8 @@ cdef void read_on(Conn *c, char *buffer, Step *step) noexcept nogil:
                 end_of_input(c, step)
                 return
             continue
+        if not c.message.begun or c.message.head_complete:
+            c.active_at = monotonic_coarse()        # a head has to be here in time as a whole
         state = message_feed(&c.message, data, n, &used)
         if state == MESSAGE_COMPLETE and used < n and buf_put(&c.rest, data + used, n - used) < 0:
             state = MESSAGE_MEMORY
@@ -335,8 +371,7 @@ cdef void read_on(Conn *c, char *buffer, Step *step) noexcept nogil:
             if take_in(c, state == MESSAGE_COMPLETE, full, step):
                 return
         else:
-            refuse(c, state, step)
-            if step.action != NOTHING:
+            if refuse(c, state, step):
                 return
 
 
@@ -400,8 +435,11 @@ cdef bint take_in(Conn *c, bint complete, bint full, Step *step) noexcept nogil:
     return complete
 
 
-cdef void refuse(Conn *c, MessageState state, Step *step) noexcept nogil:
-    """What came is no HTTP, or too much of it: says so unless an answer is on its way, and waits for the client to leave."""
+cdef bint refuse(Conn *c, MessageState state, Step *step) noexcept nogil:
+    """What came is no HTTP, or too much of it: says so unless an answer is on its way, and waits for the client to leave.
+
+    True: the calling thread is no longer the reader.
+    """
     conn_lock(c)
     c.last = True
     if not c.answered and c.request == NULL and not c.message.discard:
@@ -414,9 +452,10 @@ cdef void refuse(Conn *c, MessageState state, Step *step) noexcept nogil:
         c.message.discard = True
         conn_linger(c)
         conn_unlock(c)
-        return
+        return False
     conn_unlock(c)
     end_of_input(c, step)
+    return True
 
 
 cdef void end_of_input(Conn *c, Step *step) noexcept nogil:

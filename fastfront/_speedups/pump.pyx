@@ -1,12 +1,12 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 """The pump: takes engines' messages and drives their streams.
 
-First a whole message is turned into events without the GIL (message_reader.pyx), each of which is then written to its connection,
-or handed to granian. One lane thread owns a Pump and everything attached to it.
+First a whole message is turned into events without the GIL (message_reader.pyx), each of which is then written to its connection.
+One lane thread owns a Pump and everything attached to it.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF, Py_TYPE, Py_XDECREF
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp
@@ -81,9 +81,8 @@ cdef class Pump(MessageReader):
     """Streams of one lane. `fail_body(code, message)` gives (status, headers, body) of a failed answer, `fail_event(code,
     message)` the last bytes of a failed stream; `sse_headers` and `json_headers` are lists of (name, value) pairs."""
     cdef object fail_body, fail_event, sse_headers, json_headers
-    cdef PyObject *ok_type              # type of what send returns while the client is there
     cdef int local_engines              # those with a lower index share this machine's clock
-    cdef readonly uint64_t sends        # events written to connections, or handed to granian
+    cdef readonly uint64_t sends        # events written to connections, or handed to middleware
     cdef list gone                      # calls given up while a message's events are sent
     cdef readonly list errors           # exceptions of calls' Python; the lane logs and empties it
 
@@ -415,11 +414,7 @@ cdef class Pump(MessageReader):
         piece = PyBytes_FromStringAndSize(data, n)
         result = PyObject_CallOneArg(<PyObject *>call.send, <PyObject *>piece)
         self.sends += 1
-        ok = <PyObject *>Py_TYPE(<object>result) == self.ok_type
-        if not ok:
-            ok = "Err" not in type(<object>result).__name__
-            if ok:
-                self.ok_type = <PyObject *>Py_TYPE(<object>result)
+        ok = <object>result is not False
         Py_DecRef(result)
         return ok
 
@@ -431,7 +426,9 @@ cdef class Pump(MessageReader):
         if call.c.conn != NULL:
             call.c.conn = NULL
             (<HttpStream>call.transport).end()
-        elif call.c.given_up and call.transport is None:
+        elif call.transport is not None:
+            call.transport.end()
+        elif call.c.given_up:
             call.protocol.abandon()
         call.transport = None
         on_end = call.on_end

@@ -10,6 +10,7 @@ from fastfront.cli.values import (
     decimal,
     filled,
     hub_token,
+    import_path,
     json_object,
     lora_module,
     model_length,
@@ -64,10 +65,16 @@ def _server(parser: ArgumentParser) -> None:
     _flag(group, "allowed-headers", "headers they may send (all)", type=names, default=["*"], metavar="JSON")
     _switch(group, "allow-credentials", "let them send credentials")
     _flag(group, "ssl-keyfile", "private key for TLS", metavar="FILE")
-    _flag(group, "ssl-certfile", "certificate for TLS", metavar="FILE")
-    _flag(group, "ssl-ca-certs", "certificates that clients' are signed by; asked for as --ssl-cert-reqs says", metavar="FILE")
-    _flag(group, "ssl-cert-reqs", "clients need no certificate (0), may show one (1), must show one (2) (0)",
+    _flag(group, "ssl-certfile", "certificate for TLS, with those that it depends on behind it", metavar="FILE")
+    _flag(group, "ssl-ca-certs", "certificates of those who may sign clients' certificates", metavar="FILE")
+    _flag(group, "ssl-cert-reqs", "clients' certificates: 0 are not asked for, 1 are checked if given, 2 are required (0)",
           type=whole(0, 2), default=0, metavar="N")  # fmt: skip
+    _flag(group, "ssl-ciphers", "ciphers for TLS 1.2, by OpenSSL's names, separated by colons (the library's)",
+          type=filled, metavar="NAMES")  # fmt: skip
+    _switch(group, "enable-ssl-refresh", "read these files again when they change")
+    _flag(group, "middleware", "import paths of ASGI middleware: classes, or coroutine functions (request, call_next); the last "
+          "one sees requests first; may be given again", type=import_path, nargs="+", action="extend", default=[],
+          metavar="PATH")  # fmt: skip
     _switch(group, "disable-fastapi-docs", "no /docs and no /openapi.json")
     _switch(group, "enable-request-id-headers", "answer with the X-Request-Id header")
     _flag(group, "sse-keep-alive-interval", "seconds between comment lines on silent streams (0: none)",
@@ -84,8 +91,6 @@ def _server(parser: ArgumentParser) -> None:
     _flag(group, "max-num-queued-tokens", "most prompt tokens that wait for a first token; requests beyond get 429 (no bound)",
           type=whole(1), metavar="N")
     _flag(group, "max-connections", "most connections at once (16384)", type=whole(1), default=16384, metavar="N")
-    _flag(group, "workers", "TLS only: threads that encrypt, parse and write (one for each four cores)",
-          type=whole(1, 256), metavar="N")  # fmt: skip
     _flag(group, "request-threads", "threads that read requests, validate, render and tokenize (one for each core)",
           type=whole(1, 1024), metavar="N")  # fmt: skip
     _flag(group, "streams-per-lane", "streams that one lane takes before the next one is used (384)", type=whole(1), default=384,

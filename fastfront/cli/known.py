@@ -91,7 +91,8 @@ _LORA = "the engine has no such setting for adapters"
 
 _DROPPED: Mapping[str, Known] = {
     "trust-remote-code": _drop("no code of a model is run", switch=True),
-    "api-server-count": _drop("one process serves with all cores; see --workers, --request-threads and --lanes"),
+    "api-server-count": _drop("one process serves with all cores; see --request-threads and --lanes"),
+    "workers": _drop("TLS is done by the threads of --request-threads and --lanes"),
     "enable-offline-docs": _drop("/docs loads nothing from elsewhere", switch=True),
     "h11-max-incomplete-event-size": _drop("h11 is not used"),
     "h11-max-header-count": _drop("h11 is not used"),
@@ -127,9 +128,6 @@ _DROPPED: Mapping[str, Known] = {
 }
 
 _REFUSED: Mapping[str, Known] = {
-    "enable-ssl-refresh": Known("restart the server for a new certificate", switch=True),
-    "ssl-ciphers": Known("the TLS library's own are used"),
-    "middleware": Known("there is no ASGI application; put a proxy in front"),
     "grpc": Known("only HTTP is served", switch=True),
     "grpc-port": Known("only HTTP is served"),
     "data-parallel-supervisor-port": Known("one process serves for all engines; ask its /health"),

@@ -25,9 +25,9 @@ from fastfront.config import (
     ParserOptions,
     ServeConfig,
     StructuredOptions,
+    TlsOptions,
     default_lanes,
     default_request_threads,
-    default_workers,
 )
 from fastfront.engine_client.layout import describe
 from fastfront.errors import SetupError
@@ -107,10 +107,6 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         parser.error("MODEL is missing: an alias (smollm2), a folder, a GGUF file, or a hub id (OWNER/NAME)")
     if args.model and args.model_flag and args.model != args.model_flag:
         parser.error(f"--model {args.model_flag}: MODEL is already given as {args.model}")
-    if (args.ssl_keyfile is None) != (args.ssl_certfile is None):
-        parser.error("--ssl-keyfile and --ssl-certfile go together")
-    if args.ssl_cert_reqs and not (args.ssl_ca_certs and args.ssl_certfile):
-        parser.error("--ssl-cert-reqs needs --ssl-ca-certs, and --ssl-certfile")
     _require(args)
     balancing, first, local = placement(args)
     engine: EngineKind = "external" if local == 0 else args.engine
@@ -131,10 +127,8 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         allowed_methods=tuple(args.allowed_methods),
         allowed_headers=tuple(args.allowed_headers),
         allow_credentials=args.allow_credentials,
-        ssl_keyfile=args.ssl_keyfile,
-        ssl_certfile=args.ssl_certfile,
-        ssl_ca_certs=args.ssl_ca_certs if args.ssl_cert_reqs else None,
-        ssl_clients_must=args.ssl_cert_reqs == 2,
+        tls=_tls(args, parser),
+        middleware=tuple(args.middleware),
         api_documents=not args.disable_fastapi_docs,
         enable_request_id_headers=args.enable_request_id_headers,
         max_body_bytes=args.max_body_bytes,
@@ -145,7 +139,6 @@ def serve_config(args: Namespace, parser: ArgumentParser) -> ServeConfig:
         stream_interval=args.stream_interval,
         sse_keep_alive_interval_s=args.sse_keep_alive_interval,
         shutdown_timeout_s=args.shutdown_timeout,
-        workers=args.workers or default_workers(),
         request_threads=args.request_threads or default_request_threads(),
         lanes=args.lanes or default_lanes(),
         streams_per_lane=args.streams_per_lane,
@@ -241,6 +234,21 @@ def _steps_together(args: Namespace, engine: EngineKind, path: Path, parser: Arg
     if args.engine_restarts:
         parser.error("--engine-restarts: ranks of a mixture of experts start together, with their frontend")
     return True
+
+
+def _tls(args: Namespace, parser: ArgumentParser) -> TlsOptions | None:
+    if (args.ssl_keyfile is None) != (args.ssl_certfile is None):
+        parser.error("--ssl-keyfile and --ssl-certfile go together")
+    if args.ssl_certfile is None:
+        if args.ssl_ca_certs or args.ssl_cert_reqs or args.ssl_ciphers or args.enable_ssl_refresh:
+            parser.error("--ssl-ca-certs, --ssl-cert-reqs, --ssl-ciphers and --enable-ssl-refresh need --ssl-certfile")
+        return None
+    if args.ssl_cert_reqs and args.ssl_ca_certs is None:
+        parser.error(f"--ssl-cert-reqs {args.ssl_cert_reqs} needs --ssl-ca-certs: no client's certificate could be checked")
+    return TlsOptions(
+        certfile=args.ssl_certfile, keyfile=args.ssl_keyfile, ca_certs=args.ssl_ca_certs, cert_reqs=args.ssl_cert_reqs,
+        ciphers=args.ssl_ciphers, refresh=args.enable_ssl_refresh,
+    )  # fmt: skip
 
 
 def _structured(given: Mapping[str, object], parser: ArgumentParser) -> StructuredOptions:

@@ -60,6 +60,13 @@ def tokenizer_mode(text: str) -> str:
     return mode
 
 
+def import_path(text: str) -> str:
+    """The path of something in a module: `package.module.name`."""
+    if "." not in text or not all(part.isidentifier() for part in text.split(".")):
+        raise ArgumentTypeError(f"{text!r} is not of the form module.name")
+    return text
+
+
 def seconds(text: str) -> float:
     """A time that is not negative; `0` and `2.5` and `2.5s`."""
     return decimal(0.0)(text.removesuffix("s"))

@@ -17,7 +17,8 @@ SSE_HEADERS: Headers = [
 
 
 class Request(Protocol):
-    """What a server gives the application: fastfront._speedups.http_request.HttpRequest or granian's GranianRequest.
+    """What the server gives the application: fastfront._speedups.http_request.HttpRequest, or what middleware has made of it
+    (fastfront.server.middleware.inner.Inner).
 
     Answered once, by any thread. `method`; `path` without the query; `client`: "address:port", "" for a Unix socket.
     """

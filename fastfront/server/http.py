@@ -15,6 +15,7 @@ import setproctitle
 
 from fastfront._speedups.http_request import HttpRequest
 from fastfront._speedups.http_server import HttpServer as NativeServer
+from fastfront._speedups.tls import TlsContext
 
 log = logging.getLogger("fastfront.http")
 STOP_WAIT_S = 5.0
@@ -77,10 +78,12 @@ class HttpServer:
         request_threads: int,
         max_connections: int,
         keep_alive_s: float,
+        tls: TlsContext | None = None,
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
-        self._native = NativeServer(sock.fileno(), intake, max_connections, keep_alive_s)
+        self._native = NativeServer(sock.fileno(), intake, max_connections, keep_alive_s, tls=tls)
+        self.use_tls = self._native.use_tls
         self._threads = [
             threading.Thread(target=self._run, args=(f"http-{k}",), name=f"http-{k}", daemon=True) for k in range(request_threads)
         ]

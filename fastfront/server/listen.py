@@ -9,28 +9,22 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
+from fastfront._speedups.http_request import HttpRequest
+from fastfront._speedups.tls import TlsContext
 from fastfront.config import ServeConfig
 from fastfront.errors import SetupError
-from fastfront.server.exchange import Request
-from fastfront.server.granian import GranianServer
 from fastfront.server.http import HttpServer, bind_socket
-from fastfront.server.tls import check_authorities, check_certificate
 
 OPEN_FILES = 65_535
 OWN_FILES = 24  # without lanes and engines
 SPARE_FILES = 64  # for the engines' sockets, files that are read, and so on
 log = logging.getLogger("fastfront")
-WebServer = HttpServer | GranianServer
 
 
 def open_socket(config: ServeConfig) -> socket.socket:
     """A bound socket where the flags say, which does not listen yet. Raises SetupError."""
-    if config.ssl_certfile is not None and config.ssl_keyfile is not None:
-        if config.uds is not None:
-            raise SetupError("--uds and --ssl-certfile do not go together: TLS is for connections from other machines")
-        check_certificate(config.ssl_certfile, config.ssl_keyfile)
-        if config.ssl_ca_certs is not None:
-            check_authorities(config.ssl_ca_certs)
+    if config.tls is not None and config.uds is not None:
+        raise SetupError("--uds and --ssl-certfile do not go together: TLS is for connections from other machines")
     try:
         sock = bind_socket(config.host, config.port, config.uds)
     except (OSError, TypeError, ValueError) as error:  # a host that cannot be encoded is one of the latter
@@ -41,25 +35,14 @@ def open_socket(config: ServeConfig) -> socket.socket:
     return sock
 
 
-def make_server(config: ServeConfig, sock: socket.socket, intake: Callable[[Request], None]) -> WebServer:
-    """The server for a bound socket: native, or granian's for TLS."""
-    limit = connection_limit(config.max_connections)
-    if config.ssl_certfile is None or config.ssl_keyfile is None:
-        return HttpServer(
-            sock, intake, request_threads=config.request_threads, max_connections=limit, keep_alive_s=config.keep_alive_s
-        )
-    return GranianServer(
-        sock,
-        intake,
-        workers=config.workers,
-        request_threads=config.request_threads,
-        max_connections=limit,
-        keep_alive_s=config.keep_alive_s,
-        ssl_certfile=config.ssl_certfile,
-        ssl_keyfile=config.ssl_keyfile,
-        ssl_ca_certs=config.ssl_ca_certs,
-        ssl_clients_must=config.ssl_clients_must,
-    )
+def make_server(
+    config: ServeConfig, sock: socket.socket, intake: Callable[[HttpRequest], None], tls: TlsContext | None
+) -> HttpServer:
+    """The server for a bound socket."""
+    return HttpServer(
+        sock, intake, request_threads=config.request_threads, max_connections=connection_limit(config.max_connections),
+        keep_alive_s=config.keep_alive_s, tls=tls,
+    )  # fmt: skip
 
 
 def describe_socket(sock: socket.socket) -> str:
@@ -72,8 +55,7 @@ def describe_socket(sock: socket.socket) -> str:
 def connection_limit(wanted: int) -> int:
     """How many connections may be open: as asked for, but fewer than descriptors are left.
 
-    Beyond the limit clients wait in the kernel's queue. Without one that leaves descriptors, accepting would fail again and
-    again (granian tries in a tight loop).
+    Beyond the limit clients wait in the kernel's queue.
     """
     in_use = len(os.listdir("/dev/fd"))
     possible = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - in_use - SPARE_FILES)

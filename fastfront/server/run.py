@@ -16,8 +16,10 @@ import setproctitle
 import zmq
 
 from fastfront._speedups.histograms import FAMILIES
+from fastfront._speedups.http_request import HttpRequest
 from fastfront._speedups.memory import trim
 from fastfront._speedups.pump import Pump
+from fastfront._speedups.tls import TlsContext
 from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.config import ServeConfig
 from fastfront.engine_client.addresses import engine_addresses, tcp_host
@@ -53,9 +55,9 @@ from fastfront.server.development import Development, development_mode
 from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
 from fastfront.server.gil import require_gil_off
 from fastfront.server.health import Health
-from fastfront.server.http import remove_socket_file
+from fastfront.server.http import HttpServer, remove_socket_file
 from fastfront.server.idle_gc import IdleCollector
-from fastfront.server.listen import WebServer, describe_socket, make_server, open_socket, raise_open_files
+from fastfront.server.listen import describe_socket, make_server, open_socket, raise_open_files
 from fastfront.server.logs import configure_logging
 from fastfront.server.losses import Losses
 from fastfront.server.orca import Load
@@ -63,12 +65,14 @@ from fastfront.server.output_log import OutputLog
 from fastfront.server.request_log import RequestLog
 from fastfront.server.routes import Routes, failure_answer
 from fastfront.server.scrapes import Scrapes
+from fastfront.server.tls import CertificateWatch, read_certificates
 from fastfront.server.tracing.tracer import Tracer
 from fastfront.server.watch import Watch
 from fastfront.streams.admission import Admission
 from fastfront.streams.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
+    from fastfront.server.middleware.bridge import Bridge
     from fastfront.server.tracing.exporter import Exporter
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
@@ -102,6 +106,7 @@ class Server:
         self._supervisor: Supervisor | None = None
         self._access_log: AccessLog | None = None
         self._exporter = None if config.otlp_traces_endpoint is None else _exporter(config.otlp_traces_endpoint)
+        self._bridge: Bridge | None = None
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -120,16 +125,34 @@ class Server:
     def _serve(self) -> int:
         config = self._config
         raise_open_files(config.lanes, len(config.ranks))
+        tls = None if config.tls is None else read_certificates(config.tls)
+        if config.middleware:
+            self._bridge = self._build_bridge()
         sock = open_socket(config)
         try:
-            server = self._start(sock)
+            server = self._start(sock, tls)
         except BaseException:
             remove_socket_file(sock)  # a server that has started does it when it stops
             raise
         self._wait()
         return self._stop(server)
 
-    def _start(self, sock: socket.socket) -> WebServer:
+    def _build_bridge(self) -> Bridge:
+        from fastfront.server.middleware.bridge import Bridge  # noqa: PLC0415 - asyncio costs those who have no middleware nothing
+        from fastfront.server.middleware.loading import load  # noqa: PLC0415 - the same
+
+        config = self._config
+
+        def check() -> None:
+            if self._signals:
+                raise Interrupted
+
+        return Bridge(
+            load(config.middleware), threads=config.request_threads, max_body_bytes=config.max_body_bytes,
+            root_path=config.root_path, https=config.tls is not None, check=check,
+        )  # fmt: skip
+
+    def _start(self, sock: socket.socket, tls: TlsContext | None) -> HttpServer:
         """Everything between the bound socket and a server that is ready."""
         config = self._config
         where = describe_socket(sock)
@@ -162,7 +185,7 @@ class Server:
         serving = serving.with_engine_limits(min(engine.max_model_len for engine in engines))
         self._start_lanes(sockets, vocabulary, rejoin)
         loader = self._load_adapters(serving, engines)
-        server = self._start_http(sock, serving, vocabulary, engines, loader)
+        server = self._start_http(sock, serving, vocabulary, engines, loader, tls)
         rejoin.start(handshake_socket, self._supervisor)
         if self._supervisor is not None:
             self._supervisor.watch()
@@ -230,7 +253,8 @@ class Server:
         vocabulary: Vocabulary,
         engines: list[EngineInfo],
         adapters: AdapterLoader | None,
-    ) -> WebServer:
+        tls: TlsContext | None,
+    ) -> HttpServer:
         config = self._config
         request_log = RequestLog(serving.tokenizer.decode, config.log.max_prompt_chars) if config.log.requests else None
         rejections = Rejections(config.served_model_name[0])
@@ -275,11 +299,19 @@ class Server:
             request_threads=config.request_threads,
             cors=cors_of(config),
             request_id_headers=config.enable_request_id_headers,
-            watch=Watch(self._access_log, http_metrics),
+            watch=Watch(None if self._bridge is not None else self._access_log, http_metrics),
         )
         self._queues["requests"] = app.waiting
-        server = make_server(config, sock, app.intake)
+        intake: Callable[[HttpRequest], None] = app.intake
+        if self._bridge is not None:
+            name = sock.getsockname()
+            address = (name, None) if isinstance(name, str) else name[:2]
+            self._bridge.use(app.intake, address, self._access_log)
+            intake = self._bridge.intake
+        server = make_server(config, sock, intake, tls)
         server.start()
+        if config.tls is not None and config.tls.refresh:
+            CertificateWatch(config.tls, server.use_tls).start()
         return server
 
     def _admission(self, rejections: Rejections) -> Admission | None:
@@ -356,7 +388,7 @@ class Server:
     def _live(self) -> int:
         return sum(lane.pump.live for lane in self._lanes)
 
-    def _stop(self, server: WebServer) -> int:
+    def _stop(self, server: HttpServer) -> int:
         dead = self._health.dead_reason
         signals = self._signals
         self._health.drain()
@@ -371,6 +403,8 @@ class Server:
         http_stop.join(SEND_TIMEOUT_S)  # until the last answers are written
         for lane in self._lanes:
             lane.stop()
+        if self._bridge is not None:
+            self._bridge.stop()
         if self._access_log is not None:
             self._access_log.stop(SEND_TIMEOUT_S)
         if self._exporter is not None:
@@ -415,7 +449,7 @@ def run(config: ServeConfig) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """Ends the process without finalizing the interpreter: threads may still be in native code (granian's would panic)."""
+    """Ends the process without finalizing the interpreter: threads may still be in native code."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.certificates import self_signed, signed_by
+from tests.support.certificates import Certificate, make
 from tests.support.fixtures import StartServer
 from tests.support.http1 import Closed, head, post
 from tests.support.mock import scripted
@@ -52,14 +52,14 @@ def test_the_process_says_what_it_serves_and_where(start: StartServer) -> None:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(certificate, private key) of localhost, signed by itself."""
-    return self_signed(tmp_path_factory.mktemp("tls"))
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """Of localhost, signed by itself."""
+    return make(tmp_path_factory.mktemp("tls"), "localhost")
 
 
-def test_tls(start: StartServer, certificate: tuple[Path, Path], pieces: Pieces) -> None:
+def test_tls(start: StartServer, certificate: Certificate, pieces: Pieces) -> None:
     """Answers, streams and disconnects as without it; plain HTTP is not served on that port."""
-    cert, key = certificate
+    cert, key = certificate.cert, certificate.key
     a = pieces.byte_level("a")
     server = start("--ssl-certfile", str(cert), "--ssl-keyfile", str(key))
     port = int(at(server).rpartition(":")[2])
@@ -82,8 +82,8 @@ def test_tls(start: StartServer, certificate: tuple[Path, Path], pieces: Pieces)
 
 
 @pytest.mark.parametrize("fault", ["no certificate", "no key", "swapped", "garbage"])
-def test_tls_files_that_will_not_do(start: StartServer, certificate: tuple[Path, Path], tmp_path: Path, fault: str) -> None:
-    cert, key = certificate
+def test_tls_files_that_will_not_do(start: StartServer, certificate: Certificate, tmp_path: Path, fault: str) -> None:
+    cert, key = certificate.cert, certificate.key
     garbage = tmp_path / "garbage.pem"
     garbage.write_text("no certificate")
     files = {
@@ -95,43 +95,45 @@ def test_tls_files_that_will_not_do(start: StartServer, certificate: tuple[Path,
     wrong = files[fault]
     server = start("--ssl-certfile", str(wrong[0]), "--ssl-keyfile", str(wrong[1]))
     assert server.exits(LIMIT_S) == 1
-    assert "--ssl-certfile" in server.log() or "--ssl-keyfile" in server.log()
+    flag = "--ssl-keyfile" if fault == "no key" else "--ssl-certfile"
+    assert f"fastfront: {flag} {wrong[0] if flag == '--ssl-certfile' else wrong[1]}" in server.log()
     assert not READY.search(server.log())
 
 
-@pytest.mark.parametrize("reqs", ["0", "1", "2"])
-def test_certificates_of_clients(start: StartServer, certificate: tuple[Path, Path], tmp_path: Path, reqs: str) -> None:
-    cert, key = certificate
-    stranger, signed = self_signed(tmp_path), signed_by(certificate, tmp_path, "client")
-    flags = ("--ssl-certfile", str(cert), "--ssl-keyfile", str(key), "--ssl-ca-certs", str(cert), "--ssl-cert-reqs", reqs)
-    url = f"https://localhost:{at(start(*flags)).rpartition(':')[2]}/health"
+def test_certificates_of_clients_and_a_new_one_of_the_server(start: StartServer, tmp_path: Path) -> None:
+    authority, own = make(tmp_path, "authority"), make(tmp_path, "own")
+    member = make(tmp_path, "member", authority)
+    server = start(*own.flags, "--ssl-ca-certs", str(authority.cert), "--ssl-cert-reqs", "2", "--enable-ssl-refresh")
+    url = f"https://localhost:{at(server).rpartition(':')[2]}/health"
 
-    def served(pair: tuple[Path, Path] | None) -> bool:
-        context = ssl.create_default_context(cafile=str(cert))
-        if pair is not None:
-            context.load_cert_chain(*pair)
-        try:
-            return httpx.get(url, verify=context, trust_env=False, timeout=LIMIT_S).status_code == 200
-        except httpx.HTTPError:
-            return False
+    def status(trusted: bytes, shown: Certificate | None) -> int:
+        context = ssl.create_default_context(cadata=trusted.decode())
+        if shown is not None:
+            context.load_cert_chain(shown.cert, shown.key)
+        return httpx.get(url, verify=context, trust_env=False, timeout=LIMIT_S).status_code
 
-    assert (served(signed), served(None), served(stranger)) == {
-        "0": (True, True, True), "1": (True, True, False), "2": (True, False, False)
-    }[reqs]  # fmt: skip
+    before = own.cert.read_bytes()
+    assert status(before, member) == 200
+    for stranger in (None, own):
+        with pytest.raises(httpx.HTTPError):
+            status(before, stranger)
+    renewed = make(tmp_path, "renewed")
+    renewed.key.replace(own.key)
+    after = renewed.cert.read_bytes()
+    renewed.cert.replace(own.cert)
+
+    def changed() -> bool:
+        with suppress(httpx.HTTPError):
+            return status(after, member) == 200
+        return False
+
+    wait_for(changed, "the new certificate", LIMIT_S)
+    with pytest.raises(httpx.HTTPError):
+        status(before, member)
 
 
-def test_authorities_that_are_none(start: StartServer, certificate: tuple[Path, Path], tmp_path: Path) -> None:
-    cert, key = certificate
-    (tmp_path / "ca.pem").write_text("none")
-    for file in (tmp_path / "ca.pem", tmp_path / "nothing.pem"):
-        flags = ("--ssl-certfile", str(cert), "--ssl-keyfile", str(key), "--ssl-ca-certs", str(file), "--ssl-cert-reqs", "2")
-        server = start(*flags)
-        assert server.exits(LIMIT_S) == 1
-        assert f"--ssl-ca-certs {file}: " in server.log()
-
-
-def test_tls_is_not_for_unix_sockets(start: StartServer, certificate: tuple[Path, Path], tmp_path: Path) -> None:
-    cert, key = certificate
+def test_tls_is_not_for_unix_sockets(start: StartServer, certificate: Certificate, tmp_path: Path) -> None:
+    cert, key = certificate.cert, certificate.key
     server = start("--uds", str(tmp_path / "s"), "--ssl-certfile", str(cert), "--ssl-keyfile", str(key))
     assert server.exits(LIMIT_S) == 1
     assert "--uds and --ssl-certfile" in server.log()

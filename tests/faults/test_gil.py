@@ -59,8 +59,8 @@ def test_c75_the_gil_stays_off(start: StartServer, a: int) -> None:
 
 
 def test_one_process_serves(start: StartServer) -> None:
-    """Besides the engine there is one process, whatever the number of workers and lanes."""
-    server = start("--workers", "2", "--lanes", "2", "--request-threads", "3").wait_ready()
+    """Besides the engine there is one process, whatever the number of threads."""
+    server = start("--lanes", "2", "--request-threads", "3").wait_ready()
     assert len(server.engine_pids()) == 1
 
 

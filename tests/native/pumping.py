@@ -18,14 +18,6 @@ SSE = [("content-type", "text/event-stream")]
 JSON = [("content-type", "application/json")]
 
 
-class Sent:
-    """What granian's send returns while the client is there."""
-
-
-class PeerGoneErr:
-    """What it returns when the client has gone (the type's name is all that is known of it)."""
-
-
 @dataclass
 class Client:
     """Stands for a request and its transport."""
@@ -35,6 +27,7 @@ class Client:
     status: int | None = None
     headers: list[tuple[str, str]] | None = None
     body: bytes | None = None
+    ended: bool = False
 
     def response_stream(self, status: int, headers: list[tuple[str, str]]) -> Client:
         assert self.status is None
@@ -44,11 +37,13 @@ class Client:
     def abandon(self) -> None:
         """Without effect once answered."""
 
-    def send_bytes(self, data: bytes) -> object:
-        if self.gone:
-            return PeerGoneErr()
-        self.pieces.append(data)
-        return Sent()
+    def end(self) -> None:
+        self.ended = True
+
+    def send_bytes(self, data: bytes) -> bool:
+        if not self.gone:
+            self.pieces.append(data)
+        return not self.gone
 
     def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         assert self.status is None

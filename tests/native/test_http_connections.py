@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -140,3 +141,27 @@ def test_a_body_that_is_there_can_be_had_at_once() -> None:
         connection.response("GET")
         connection.send(head("POST", "/", content_length="5") + b"hel")
         assert told.get(timeout=60) == [None, None, None], "not all of it has come"
+
+
+def test_what_is_malformed_behind_an_answer_closes_once() -> None:
+    """Its place would be given to two clients otherwise."""
+    with serving(lambda request: request.response_bytes(413, [], b"")) as (server, connection):
+        connection.send(head("POST", "/", transfer_encoding="chunked") + b"5\r\nhello\r\n")
+        assert connection.response().status == 413
+        connection.send(b"no size\r\n")
+        assert connection.at_end()
+        wait_for(lambda: server.open == 0, "a closed connection")
+
+
+def test_a_refused_client_that_goes_on_sending_is_closed() -> None:
+    """However slowly."""
+    with serving(lambda request: None, keep_alive_s=0.5) as (server, connection):
+        connection.send(b"no HTTP\r\n\r\n")
+        assert connection.response_head()[0] == 400
+
+        def closed() -> bool:
+            with contextlib.suppress(OSError):
+                connection.send(b"x")
+            return server.open == 0
+
+        wait_for(closed, "a closed connection", every_s=0.5)

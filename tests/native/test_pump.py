@@ -412,6 +412,7 @@ def test_no_python_runs_per_token(qwen3: Model) -> None:
 
     class Wire:
         send_bytes = staticmethod(len)
+        end = staticmethod(int)
 
     class Protocol:
         def response_stream(self, status: int, headers: list[tuple[str, str]]) -> type[Wire]:

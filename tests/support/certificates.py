@@ -1,28 +1,33 @@
-"""Certificates for tests."""
+"""Certificates for tests, made by the openssl program."""
 
 from __future__ import annotations
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    """(certificate, private key) of localhost, signed by itself, in files there."""
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext"]
-    names = ["subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*command, *names], check=True, capture_output=True)
-    return certificate, key
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """PEM files."""
+
+    cert: Path
+    key: Path
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return ("--ssl-certfile", str(self.cert), "--ssl-keyfile", str(self.key))
 
 
-def signed_by(authority: tuple[Path, Path], folder: Path, name: str) -> tuple[Path, Path]:
-    """(certificate, private key) of a client, signed by the owner of these."""
-    certificate, key, request = folder / f"{name}.pem", folder / f"{name}.key", folder / f"{name}.csr"
-    ask = ["openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"]
-    ask += ["-keyout", str(key), "-out", str(request)]
-    sign = ["openssl", "x509", "-req", "-days", "2", "-in", str(request), "-CA", str(authority[0]), "-CAkey", str(authority[1])]
-    extensions = folder / f"{name}.ext"
-    extensions.write_text("extendedKeyUsage=clientAuth\n")  # without any it would be of version 1, which rustls does not take
-    for command in (ask, [*sign, "-CAcreateserial", "-extfile", str(extensions), "-out", str(certificate)]):
-        subprocess.run(command, check=True, capture_output=True)
-    return certificate, key
+def make(folder: Path, name: str, signer: Certificate | None = None) -> Certificate:
+    """A certificate of `name` for localhost, with a key on a curve; signed by `signer`, or by itself."""
+    made = Certificate(folder / f"{name}.pem", folder / f"{name}-key.pem")
+    command = [
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+        "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        "-keyout", str(made.key), "-out", str(made.cert),
+    ]  # fmt: skip
+    if signer is not None:
+        command += ["-CA", str(signer.cert), "-CAkey", str(signer.key), "-addext", "basicConstraints=critical,CA:FALSE"]
+    subprocess.run(command, check=True, capture_output=True)
+    return made

@@ -10,7 +10,16 @@ import pytest
 from fastfront.cli import model as cli_model
 from fastfront.cli.main import main
 from fastfront.cli.model import resolve_model
-from fastfront.config import AnswerOptions, Limits, LogOptions, MetricOptions, ServeConfig, StructuredOptions, cache_folder
+from fastfront.config import (
+    AnswerOptions,
+    Limits,
+    LogOptions,
+    MetricOptions,
+    ServeConfig,
+    StructuredOptions,
+    TlsOptions,
+    cache_folder,
+)
 from fastfront.engine_client.commands import engine_command, engine_environment
 from fastfront.errors import SetupError
 from tests.unit.support import config_from
@@ -34,7 +43,7 @@ def test_defaults(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (got.api_keys, got.allowed_origins, got.max_model_len) == ((), (), None)
     assert (got.data_parallel_size, got.local_ranks, got.engine_ready_timeout_s) == (1, range(1), 600)
     assert got.keep_alive_s >= 120
-    assert min(got.workers, got.lanes, got.request_threads) >= 1
+    assert min(got.lanes, got.request_threads) >= 1
 
 
 FLAGS: list[tuple[list[str], str, Any]] = [
@@ -72,8 +81,12 @@ FLAGS: list[tuple[list[str], str, Any]] = [
     (["--shutdown-timeout", "30"], "shutdown_timeout_s", 30.0),
     (["--sse-keep-alive-interval", "1.5s"], "sse_keep_alive_interval_s", 1.5),
     (["--root-path", "/api/"], "root_path", "/api"),
-    (["--workers", "3"], "workers", 3),
     (["--request-threads", "5"], "request_threads", 5),
+    (["--ssl-certfile", "c", "--ssl-keyfile", "k"], "tls", TlsOptions("c", "k")),
+    (["--ssl-certfile", "c", "--ssl-keyfile", "k", "--ssl-ca-certs", "a", "--ssl-cert-reqs", "2", "--ssl-ciphers", "x:y",
+      "--enable-ssl-refresh"], "tls", TlsOptions("c", "k", "a", 2, "x:y", True)),
+    (["--ssl-cert-reqs", "0"], "tls", None),
+    (["--middleware", "a.b", "--middleware", "c.d"], "middleware", ("a.b", "c.d")),
     (["--lanes", "2"], "lanes", 2),
     (["--uds", "/tmp/x.sock"], "uds", "/tmp/x.sock"),
     (["--engine-args", "--a 1 --b '2 3'"], "engine_args", ("--a", "1", "--b", "2 3")),
@@ -104,7 +117,7 @@ FLAGS: list[tuple[list[str], str, Any]] = [
 def test_flags(tiny_folder: Path, words: list[str], field: str, value: Any) -> None:
     got = getattr(config_from(str(tiny_folder), *words), field)
     assert value is None or got == value
-    assert value is not None or field == "workers" or got is None
+    assert value is not None or got is None
 
 
 def test_the_model_may_be_a_flag(tiny_folder: Path) -> None:
@@ -148,7 +161,7 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--model", "other"], "--model"),
     (["MODEL", "--port", "x"], "--port"),
     (["MODEL", "--port", "70000"], "--port"),
-    (["MODEL", "--workers", "0"], "--workers"),
+    (["MODEL", "--lanes", "0"], "--lanes"),
     (["MODEL", "--max-model-len", "big"], "--max-model-len"),
     (["MODEL", "--max-model-len", "0"], "--max-model-len"),
     (["MODEL", "--engine", "other"], "--engine"),
@@ -183,6 +196,13 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--show-hidden-metrics-for-version", "last"], "--show-hidden-metrics-for-version"),
     (["MODEL", "--max-num-queued-tokens", "0"], "--max-num-queued-tokens"),
     (["MODEL", "--ssl-keyfile", "k"], "--ssl-certfile"),
+    (["MODEL", "--ssl-ca-certs", "k"], "--ssl-certfile"),
+    (["MODEL", "--enable-ssl-refresh"], "--ssl-certfile"),
+    (["MODEL", "--ssl-keyfile", "k", "--ssl-certfile", "c", "--ssl-cert-reqs", "3"], "--ssl-cert-reqs"),
+    (["MODEL", "--ssl-keyfile", "k", "--ssl-certfile", "c", "--ssl-cert-reqs", "1"], "--ssl-ca-certs"),
+    (["MODEL", "--ssl-keyfile", "k", "--ssl-certfile", "c", "--ssl-ciphers", ""], "--ssl-ciphers"),
+    (["MODEL", "--middleware", "name"], "--middleware"),
+    (["MODEL", "--middleware", "a..b"], "--middleware"),
     (["MODEL", "--data-parallel-size-local", "2"], "--data-parallel-size-local"),
     (["MODEL", "--engine-args", "'"], "--engine-args"),
     (["MODEL", "--api-key", ""], "--api-key"),

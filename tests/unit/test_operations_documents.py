@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 TUNING = (ROOT / "docs/tuning.md").read_text()
 OWN = (
-    "--workers", "--request-threads", "--lanes", "--max-connections", "--keep-alive", "--max-body-bytes", "--engine-python",
+    "--request-threads", "--lanes", "--max-connections", "--keep-alive", "--max-body-bytes", "--engine-python",
     "--engine-args", "--step-ms",
 )  # fmt: skip
 # Of others' command lines.

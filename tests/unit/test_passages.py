@@ -158,6 +158,7 @@ def test_no_python_runs_per_token(reader: Serving, vocabulary: Vocabulary, api: 
 
     class Wire:
         send_bytes = staticmethod(len)
+        end = staticmethod(int)
 
     class Protocol:
         def response_stream(self, status: int, headers: list[tuple[str, str]]) -> type[Wire]:

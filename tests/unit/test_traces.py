@@ -21,7 +21,7 @@ from fastfront.server.tracing.protobuf import export_request
 from fastfront.server.tracing.settings import pairs_of, settings_of
 from fastfront.server.tracing.spans import Parent, Span, parent_of, state_of
 from fastfront.server.tracing.wire import SendError
-from tests.support.certificates import self_signed
+from tests.support.certificates import make
 from tests.support.collector import Collector, GrpcCollector, Received, read_spans
 from tests.support.waiting import wait_for
 
@@ -131,7 +131,8 @@ def test_paths_of_http(path: str, gets: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    certificate, key = self_signed(tmp_path)
+    own = make(tmp_path, "localhost")
+    certificate, key = own.cert, own.key
     with GrpcCollector(tls=(certificate, key)) as collector:
         sent(exporter_of(collector.address))
         assert "CERTIFICATE_VERIFY_FAILED" in caplog.text

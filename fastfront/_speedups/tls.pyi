@@ -1,0 +1,6 @@
+class TlsError(Exception): ...
+
+class TlsContext:
+    def __init__(
+        self, certfile: str, keyfile: str, ca_certs: str | None = None, verify: int = 0, ciphers: str | None = None
+    ) -> None: ...

@@ -1,0 +1,60 @@
+"""The event loop that middleware runs in, on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import setproctitle
+
+T = TypeVar("T")
+
+
+class Loop:
+    """Starts at once."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._calls: deque[Callable[[], object]] = deque()
+        self._lock = threading.Lock()  # of `_woken`
+        self._woken = False
+        self._thread = threading.Thread(target=self._run, name="middleware", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Any thread: runs a coroutine in the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Any thread: calls in the loop, in order. Calls that come while it is busy cost one wake-up together.
+
+        They must not raise. Nothing happens once the loop has stopped.
+        """
+        self._calls.append(call)
+        with self._lock:
+            if self._woken:
+                return
+            self._woken = True
+        with suppress(RuntimeError):  # closed
+            self._loop.call_soon_threadsafe(self._take)
+
+    def stop(self, timeout_s: float) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout_s)
+
+    def _take(self) -> None:
+        with self._lock:
+            self._woken = False
+        while self._calls:
+            self._calls.popleft()()
+
+    def _run(self) -> None:
+        setproctitle.setthreadtitle("middleware")
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
