@@ -130,13 +130,13 @@ def test_what_the_scope_says(wrapped: Server) -> None:
     assert wrapped.get("/prefix/version").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/raises", "/silent"])
+@pytest.mark.parametrize("path", ["/raises", "/exits", "/silent"])
 def test_no_answer_of_middleware_is_a_500(wrapped: Server, path: str) -> None:
     answer = wrapped.get(path)
     assert answer.status_code == 500
     assert answer.json()["error"]["message"] == "Internal server error"
     assert answer.json()["error"]["type"] == "InternalServerError"
-    assert f"GET {path}" in wrapped.log()
+    assert f"GET {path!r}" in wrapped.log()
     assert wrapped.get("/version").status_code == 200
 
 

@@ -94,6 +94,8 @@ class Faults:
         path = scope.get("path")
         if path == "/raises":
             raise ValueError("what the middleware says")
+        if path == "/exits":
+            raise SystemExit(3)
         if path == "/silent":
             return
         if path in ("/cut", "/unfinished"):

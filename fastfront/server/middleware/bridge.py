@@ -53,17 +53,17 @@ class Outer:
         try:
             if not self._gone:
                 await self._bridge.app(self._bridge.scope(request, self), self.receive, self.send)
-        except Exception:
+        except BaseException:  # sys.exit() in a request ends that request, not the loop
             failed = True
             if not self._gone:
-                log.exception("middleware failed: %s %s", request.method, request.path)
+                log.exception("middleware failed: %s %r", request.method, request.path)
         if self._complete:
             pass
         elif self._gone or self._status is not None:
             request.abandon()  # cuts a stream off
         else:
             if not failed:
-                log.error("middleware gave no answer: %s %s", request.method, request.path)
+                log.error("middleware gave no answer: %s %r", request.method, request.path)
             error = ApiError("Internal server error", status=500, kind="InternalServerError")
             self._status = error.status
             request.response_bytes(error.status, JSON_HEADERS, error.body())

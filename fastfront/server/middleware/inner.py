@@ -8,6 +8,8 @@ from collections.abc import Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+import setproctitle
+
 from fastfront.server.exchange import Headers, Request
 from fastfront.server.middleware.loading import Receive, Send
 from fastfront.server.middleware.loop import Loop
@@ -134,7 +136,7 @@ class InnerApp:
         self.intake: Callable[[Request], None] | None = None
         self._loop = loop
         self._max_body = max_body_bytes
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="middleware")
+        self._threads = ThreadPoolExecutor(threads, "middleware", setproctitle.setthreadtitle, ("middleware-app",))
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -153,6 +155,11 @@ class InnerApp:
         self._threads.submit(self._take, inner)
         complete = False
         try:
+            parts = await inner.parts()
+            if parts[0] is None:  # no answer: the client has left
+                complete = True
+                return
+            complete = await _forward(parts, send)
             while not complete:
                 complete = await _forward(await inner.parts(), send)
         finally:
