@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from fastfront._speedups.call import Call
-from fastfront._speedups.http_request import HttpStream
 from fastfront.server.exchange import Exchange, Headers
 from fastfront.server.relay import Relay
 from fastfront.server.request_log import printable
@@ -75,17 +74,18 @@ class LoggedAnswer(Relay):
         self._stream = super().response_stream(status, headers)
         return self
 
-    def send_bytes(self, data: bytes) -> object:
-        """Stands in for the stream."""
-        sent = self._stream.send_bytes(data)
+    def send_bytes(self, data: bytes) -> bool:
+        """Stands in for the stream, as does `end`."""
+        sent: bool = self._stream.send_bytes(data)
         self._note(in_events(data))
-        return GoneErr() if sent is False else sent
+        return sent
+
+    def end(self) -> None:
+        self._stream.end()
 
     def ended(self, call: Call) -> None:
         """The lane is done with the request."""
-        stream, self._stream = self._stream, None
-        if isinstance(stream, HttpStream):         # the lane ends its own kind of stream only
-            stream.end()
+        self._stream = None
         self._complete()
         if self._on_end is not None:
             self._on_end(call)
@@ -111,10 +111,6 @@ class LoggedAnswer(Relay):
                     shown.arguments += ")"
                 self._log.write(self._request_id, shown, _whole(shown), "streaming complete")
         self._choices.clear()
-
-
-class GoneErr:
-    """Says to the lane that the client has gone: it looks at the type's name, as granian's results have it."""
 
 
 def _whole(shown: Shown) -> str:

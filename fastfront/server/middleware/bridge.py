@@ -11,8 +11,9 @@ from concurrent.futures import wait
 from typing import Any
 
 from fastfront._speedups.http_request import HttpRequest, HttpStream
+from fastfront._speedups.watched import Line
 from fastfront.errors import ApiError, SetupError
-from fastfront.server.access import CLIENT_GONE, AccessLog, Line
+from fastfront.server.access import CLIENT_GONE, AccessLog
 from fastfront.server.exchange import JSON_HEADERS, Headers, Request
 from fastfront.server.middleware.inner import OUTER, Inner, InnerApp
 from fastfront.server.middleware.loading import Asgi, Message, Wrap, wrapped
@@ -191,7 +192,7 @@ class Bridge:
 
     def tell(self, request: HttpRequest, status: int, seconds: float) -> None:
         """A request is over."""
-        if self._access_log is not None and self._access_log.wants(request.path):
+        if self._access_log is not None and request.path not in self._access_log.skips:
             self._access_log.add(Line(request.client or "-", request.method, request.path, request.http_version, status, seconds))
 
     def scope(self, request: HttpRequest, outer: Outer) -> dict[str, Any]:
