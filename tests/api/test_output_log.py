@@ -14,7 +14,7 @@ import pytest
 
 from tests.api.conftest import serve
 from tests.golden.compare import HERE
-from tests.support.certificates import self_signed
+from tests.support.certificates import make
 from tests.support.http1 import post
 from tests.support.mock import MockEngine, scripted
 from tests.support.server import CHAT, COMPLETIONS, HELLO, Server
@@ -101,12 +101,12 @@ def test_what_is_no_answer_is_not_logged(logged: Server, pieces: Pieces) -> None
     assert [line[1:] for line in found] == [delta("a")]
 
 
-def test_streams_of_the_other_server_too(tmp_path: Path, pieces: Pieces) -> None:
-    cert = self_signed(tmp_path)
-    flags = ("--ssl-certfile", str(cert[0]), "--ssl-keyfile", str(cert[1]), "--enable-log-requests", "--enable-log-outputs")
+def test_streams_over_tls(tmp_path: Path, pieces: Pieces) -> None:
+    own = make(tmp_path, "own")
+    flags = (*own.flags, "--enable-log-requests", "--enable-log-outputs")
     with Server(tmp_path, *flags, mock=MockEngine(tmp_path, "--tokens", "echo", "--stats")) as server:
         server.wait_ready()
-        trusted = ssl.create_default_context(cafile=str(cert[0]))
+        trusted = ssl.create_default_context(cafile=str(own.cert))
         body = {"prompt": "x", "stream": True, **scripted(*pieces.many("a", "b"), then="stop")}
         response = httpx.post(f"https://127.0.0.1:{server.port}{COMPLETIONS}", json=body, verify=trusted)
         assert response.text.endswith("data: [DONE]\n\n")
