@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fastfront._speedups.token_ids import count_of
+from fastfront._speedups.token_ids import count_of, unpack
 from fastfront.errors import ApiError
 from fastfront.openai import field_order
 from fastfront.openai.beams.answers import ChatBeams, beam_sampling
@@ -150,7 +150,7 @@ def prepare_reading(
     role = serving.response_role if get("add_generation_prompt", True) else last["role"]
     stream = bool(get("stream"))
     include_usage, continuous_usage = usage_flags(fields, serving)
-    start = None if plan is None else plan.start(text if truncate is None else serving.tokenizer.decode(ids))
+    start = None if plan is None else plan.start(text if truncate is None else serving.tokenizer.decode(unpack(ids)))
     ended = None if start is None else reasoning_ended(serving.parsers.reasoning, start)
     prepared = PreparedCall(
         kind="chat",
