@@ -70,7 +70,8 @@ class Routes:
         serving = self._serving
         return Generation(
             self._health, bodies, serving.quick_chats if bodies is CHATS else serving.quick_completions, self._dispatcher,
-            prepare=prepare, submit=self._submit_telling, plain=self._trace is None, asked_with=ASKED_WITH,
+            prepare=prepare, submit=self._submit_telling, plain=self._trace is None and self._outputs is None,
+            asked_with=ASKED_WITH,
         )  # fmt: skip
 
     def _chat(self, exchange: Exchange) -> PreparedCall:
