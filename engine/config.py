@@ -42,5 +42,9 @@ class EngineConfig:
     max_lora_rank: int = 16
     max_cpu_loras: int | None = None
     logprobs_mode: LogprobsMode = "raw_logprobs"
+    draft_tokens: int = 0           # looked up and verified in one step; 0: none
+    lookup_least: int = 5           # shortest and longest run of tokens that is looked up
+    lookup_most: int = 5
+    drafts_told: Literal["none", "summary", "detailed"] = "none"
     hf_overrides: dict[str, Any] = field(default_factory=dict)
     kv_sample: float | None = None

@@ -145,7 +145,7 @@ class EngineCore:
         calls = self._during = []
         leave = self._take_commands(wait=False)
         self._during = None
-        for outcome in self._scheduler.update(plan, result.tokens):
+        for outcome in self._scheduler.update(plan, result.tokens, result.further):
             self._outbox.put(outcome.request.client, output_of(self._checked(outcome), result, self._log_stats))
         self._outbox.flush()
         for call in calls:
@@ -244,13 +244,13 @@ class EngineCore:
         That comes up only when the request's other constraints (allowed tokens, bad words) leave nothing that its
         grammar allows.
         """
-        request, token, stop = outcome
-        if stop is None and not self._grammars.accept(request.request_id, token):
+        request, tokens, stop = outcome
+        if stop is None and not all(self._grammars.accept(request.request_id, token) for token in tokens):
             self._scheduler.abort(request.request_id)
             stop = Stop(FinishReason.ERROR)
         if stop is not None:
             self._grammars.forget(request.request_id)
-        return Outcome(request, token, stop)
+        return Outcome(request, tokens, stop)
 
     def _refuse(self, request_id: str, client: int, error: OutputError) -> None:
         """Finish a request that never ran.

@@ -28,6 +28,7 @@ from engine.lifecycle import die_with_parent, set_title
 from engine.model.errors import ModelError
 from engine.progress import teller
 from engine.protocol import ReadyPayload
+from engine.scheduler.lookup import Drafting
 from engine.scheduler.scheduler import Limits, Scheduler
 from engine.structured.compiler import GrammarCompiler
 from engine.structured.grammars import Grammars
@@ -95,7 +96,8 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     residency = None if config.kv_sample is None else Residency(config.kv_sample)
     adapters = AdapterCache(executor, (config.max_cpu_loras or config.max_loras) if config.enable_lora else 0)
     cache = KvCacheManager(info.num_blocks, info.block_size, residency)
-    scheduler = Scheduler(limits, cache, adapters.ready)
+    drafting = Drafting(config.draft_tokens, config.lookup_least, config.lookup_most) if config.draft_tokens else None
+    scheduler = Scheduler(limits, cache, adapters.ready, drafting, config.drafts_told)
     messages: queue.SimpleQueue[Output | Dead] = queue.SimpleQueue()
     signals = _signal_pipe((signal.SIGTERM, signal.SIGINT) if options.headless else (signal.SIGTERM,))
     watch = link.connect()
@@ -113,7 +115,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
         clients=len(link.outputs),
         log_stats=config.log_stats,
         coordinated=link.coordinator_out is not None,
-        async_scheduling=config.async_scheduling,
+        async_scheduling=config.async_scheduling and drafting is None,
     )
     seed = config.seed if config.seed is not None else secrets.randbits(63)
     receiver = InputThread(

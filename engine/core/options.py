@@ -76,6 +76,15 @@ def parse(argv: list[str]) -> CoreOptions:
         "--logprobs-mode", choices=get_args(LogprobsMode), default="raw_logprobs",
         help="scores that logprobs show: of the model, or as the token was drawn from them (raw_logprobs)",
     )  # fmt: skip
+    ap.add_argument(
+        "--speculative-config", "-sc", type=_lookup, metavar="JSON",
+        help="verify in one step num_speculative_tokens that followed the last ones before: method ngram, prompt_lookup_min and "
+        "prompt_lookup_max (5); then steps do not overlap",
+    )  # fmt: skip
+    ap.add_argument(
+        "--per-request-spec-decode-metrics", choices=("none", "summary", "detailed"), default="none", dest="drafts_told",
+        help="tell with a request's end how its drafts fared (none)",
+    )  # fmt: skip
     ap.add_argument("--hf-overrides", type=_object, default={}, metavar="JSON", help="what config.json is to say instead")
     ap.add_argument("--kv-cache-metrics", action="store_true", help="tell what becomes of KV blocks")
     ap.add_argument("--kv-cache-metrics-sample", type=_share, default=0.01, metavar="X", help="share of blocks watched")
@@ -107,6 +116,7 @@ def parse(argv: list[str]) -> CoreOptions:
     values["kv_sample"] = sample if values.pop("kv_cache_metrics") and values["log_stats"] else None
     if values["max_cpu_loras"] is not None and values["max_cpu_loras"] < values["max_loras"]:
         ap.error(f"--max-cpu-loras {values['max_cpu_loras']} is less than --max-loras {values['max_loras']}")
+    values |= values.pop("speculative_config") or {}
     budget, seqs = values["max_num_batched_tokens"], values["max_num_seqs"]
     if budget is not None and budget < seqs:
         ap.error(f"--max-num-batched-tokens {budget} is less than --max-num-seqs {seqs}")
@@ -151,6 +161,20 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError("not a JSON object")
     return value
+
+
+def _lookup(text: str) -> dict[str, int]:
+    config = _object(text)
+    if config.pop("method", None) not in (None, "ngram") or config.pop("model", "ngram") not in ("ngram", "[ngram]"):
+        raise argparse.ArgumentTypeError("this engine's only method is ngram")
+    least, most = (config.pop(f"prompt_lookup_{name}", None) for name in ("min", "max"))
+    given = [value for value in (least, most) if value is not None] or [5]
+    found = {"draft_tokens": config.pop("num_speculative_tokens", None), "lookup_least": given[0], "lookup_most": given[-1]}
+    if config:
+        raise argparse.ArgumentTypeError(f"{next(iter(config))} has no meaning for the method ngram")
+    if not all(type(value) is int and value > 0 for value in found.values()) or given[0] > given[-1]:
+        raise argparse.ArgumentTypeError("num_speculative_tokens, prompt_lookup_min <= prompt_lookup_max: whole numbers above 0")
+    return found
 
 
 def _share(text: str) -> float:

@@ -103,6 +103,7 @@ class Outbox:
         self._told = self._load()
         stats = self._stats(self._scheduler.take_prefix_stats())
         stats.kv_cache_eviction_events = self._scheduler.cache.take_evictions()
+        stats.spec_decoding_stats = self._scheduler.take_draft_stats()
         return stats
 
     def _stats(self, prefix: PrefixCacheStats) -> SchedulerStats:

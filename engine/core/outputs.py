@@ -10,15 +10,18 @@ from engine.scheduler.scheduler import Outcome
 
 def output_of(outcome: Outcome, result: StepResult, log_stats: bool) -> EngineCoreOutput:
     """The output of one request in one step; what is sent once only (events, stats of the prompt) is taken off the request."""
-    request, token, stop = outcome
+    request, tokens, stop = outcome
     if stop is not None and stop.finish is FinishReason.ERROR:
         error = OutputError("validation_error", "the constraints on the output leave no token that its grammar allows")
         return failure(request.request_id, error)
-    output = EngineCoreOutput(request.request_id, [token], trace_headers=request.trace_headers)
+    output = EngineCoreOutput(request.request_id, tokens, trace_headers=request.trace_headers)
     if stop is not None:
         output.finish_reason, output.stop_reason = stop.finish, stop.reason
+        if request.draft_counts is not None:
+            output.spec_decode_metrics = request.draft_counts.of_request()
     if result.logprobs and request.request_id in result.logprobs:
-        output.new_logprobs = _wire_logprobs(result.logprobs[request.request_id])
+        rows = result.logprobs[request.request_id]
+        output.new_logprobs = _wire_logprobs(Logprobs(*(part[: len(tokens)] for part in rows)))
     if request.events and log_stats:
         output.events = [Event(kind, when) for kind, when in request.events]
         request.events = []

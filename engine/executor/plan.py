@@ -43,6 +43,8 @@ class SequenceStep:
     `blocks` may have more entries than the tokens need and may grow later; entries never change.
     `samples`: the last of `tokens` is the newest token, so that the next one is to be sampled. `adapter`: the number of a
     loaded one, 0 for none.
+    The last `drafts` of the tokens are only guesses of what comes behind the newest one: as many of them as would have been
+    sampled are, and one more token. Nothing else of the request is under way then.
     """
 
     request_id: str
@@ -51,6 +53,7 @@ class SequenceStep:
     blocks: list[int]
     samples: bool
     adapter: int = 0
+    drafts: int = 0
 
 
 @dataclass(slots=True)
@@ -90,9 +93,13 @@ class Logprobs(NamedTuple):
 
 @dataclass(slots=True)
 class StepResult:
-    """Sampled tokens by request id; logprobs of those that asked. Prompt logprobs come with the first token."""
+    """Sampled tokens by request id; logprobs of those that asked. Prompt logprobs come with the first token.
+
+    `further` are the tokens behind the first one, of requests whose drafts were right.
+    """
 
     tokens: dict[str, int] = field(default_factory=dict)
+    further: dict[str, list[int]] = field(default_factory=dict)
     logprobs: dict[str, Logprobs] = field(default_factory=dict)
     prompt_logprobs: dict[str, Logprobs] = field(default_factory=dict)
 

@@ -68,11 +68,14 @@ class KvCacheManager:
         self._tables[request_id] = list(prefix)
         self._named[request_id] = len(prefix)
 
-    def extend(self, request_id: str, tokens: int) -> bool:
-        """Make the request's table cover `tokens` tokens; False, and nothing changed, when blocks have run out."""
+    def extend(self, request_id: str, tokens: int, spare: int = 0) -> bool:
+        """Make the request's table cover `tokens` tokens; False, and nothing changed, when blocks have run out.
+
+        Blocks that it takes leave `spare` free ones.
+        """
         table = self._tables[request_id]
         missing = self.blocks_for(tokens) - len(table)
-        if missing > self._pool.free:
+        if missing > 0 and missing + spare > self._pool.free:
             return False
         if missing > 0:
             table += self._pool.take(missing)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import torch
 
 from engine.config import LogprobsMode
-from engine.executor.plan import PENDING, Logprobs, StepPlan, StepResult
+from engine.executor.plan import PENDING, Logprobs, StepPlan, StepResult, TokenMasks
 from engine.executor.processes import OUTPUT_RANK
 from engine.lora.modules import ActiveStep
 from engine.lora.store import AdapterStore
@@ -23,12 +24,23 @@ from engine.sampling.sampler import sample
 from engine.sampling.state import SequenceState
 from engine.worker.group import TensorGroup
 
+NO_TOKEN = -1
+
 
 class Sequences(NamedTuple):
     """What a runner knows of live requests, by request id: sampling states, prompt logprobs collected so far."""
 
     states: dict[str, SequenceState]
     prompt_parts: dict[str, list[Logprobs]]
+
+
+class Sampling(NamedTuple):
+    """One sequence that gets tokens: `places` of the logits behind its newest token and each of its `drafts`."""
+
+    request_id: str
+    state: SequenceState
+    places: list[int]
+    drafts: list[int]
 
 
 class ModelRunner:
@@ -90,35 +102,68 @@ class ModelRunner:
         logits = self._forward(batch, rows)
         if self._splitter is not None:
             logits = self._splitter.all_logits(logits)
-        ids, states, picked = [], [], []
         place = {row: index for index, row in enumerate(rows)}
-        for step, last in zip(batch.order, batch.last_rows, strict=True):
-            if step.samples:
-                ids.append(step.request_id)
-                states.append(self._states[step.request_id])
-                picked.append(place[last])
+        sampling = [
+            Sampling(
+                step.request_id, self._states[step.request_id], [place[row] for row in range(last - step.drafts, last + 1)],
+                step.tokens[len(step.tokens) - step.drafts :],
+            )
+            for step, last in zip(batch.order, batch.last_rows, strict=True) if step.samples
+        ]  # fmt: skip
         for request_id, first, count in prompts:
             self._note_prompt(request_id, logits, [place[row] for row in range(first, first + count)])
-        if ids:
+        if sampling:
             if self._samples:
-                chosen = logits if picked == list(range(len(logits))) else logits[picked]
-                sample(chosen, ids, states, result, plan.masks, self._mode)
+                self._sample(logits, sampling, plan.masks, result)
             if self._splitter is not None:
-                self._share_tokens(self._splitter.group, ids, states, result)
-            self._release_prompts(ids, result)
+                self._share_tokens(self._splitter.group, sampling, result)
+            self._release_prompts([one.request_id for one in sampling], result)
         return result
+
+    def _sample(self, logits: torch.Tensor, sampling: list[Sampling], masks: TokenMasks | None, result: StepResult) -> None:
+        """The next token of each, and where it is the one that was drafted, the one behind it.
+
+        Each token is drawn from the model's own distribution, after those before it, whatever was drafted: a draft decides only
+        how many are drawn in one step. That is rejection sampling (Leviathan et al., 2023) for guesses without probabilities.
+        """
+        self._sample_at(0, logits, sampling, masks, result)
+        going, at = [one for one in sampling if one.drafts and one.drafts[0] == result.tokens[one.request_id]], 1
+        while going:
+            found = StepResult()
+            self._sample_at(at, logits, going, None, found)
+            for request_id, token in found.tokens.items():
+                result.further.setdefault(request_id, []).append(token)
+            for request_id, rows in found.logprobs.items():
+                pairs = zip(result.logprobs[request_id], rows, strict=True)
+                result.logprobs[request_id] = Logprobs(*(_join(pair) for pair in pairs))
+            going = [one for one in going if at < len(one.drafts) and one.drafts[at] == found.tokens[one.request_id]]
+            at += 1
+
+    def _sample_at(
+        self, at: int, logits: torch.Tensor, sampling: list[Sampling], masks: TokenMasks | None, result: StepResult
+    ) -> None:
+        picked = [one.places[at] for one in sampling]
+        chosen = logits if picked == list(range(len(logits))) else logits[picked]
+        sample(chosen, [one.request_id for one in sampling], [one.state for one in sampling], result, masks, self._mode)
 
     @property
     def _samples(self) -> bool:
         return self._splitter is None or self._splitter.group.rank == OUTPUT_RANK
 
-    def _share_tokens(self, group: TensorGroup, ids: list[str], states: list[SequenceState], result: StepResult) -> None:
+    def _share_tokens(self, group: TensorGroup, sampling: list[Sampling], result: StepResult) -> None:
         """All ranks go on with the tokens of the one that samples: none could differ by a rounding."""
-        tokens = group.share([result.tokens.get(request_id, 0) for request_id in ids])
-        if not self._samples:
-            for request_id, state, token in zip(ids, states, tokens, strict=True):
-                state.append(token)
-                result.tokens[request_id] = token
+        own = []
+        for one in sampling:
+            further = result.further.get(one.request_id, [])
+            own += [result.tokens.get(one.request_id, 0), *further, *[NO_TOKEN] * (len(one.drafts) - len(further))]
+        tokens = iter(group.share(own))
+        if self._samples:
+            return
+        for one in sampling:
+            found = [token for token in itertools.islice(tokens, 1 + len(one.drafts)) if token != NO_TOKEN]
+            for token in found:
+                one.state.append(token)
+            result.tokens[one.request_id], *result.further[one.request_id] = found
 
     @torch.inference_mode()
     def record(self, sizes: list[int], table_width: int, recorder: Recorder) -> None:
@@ -158,7 +203,7 @@ class ModelRunner:
         for step, last in zip(batch.order, batch.last_rows, strict=True):
             state = self._states[step.request_id]
             if step.samples:
-                rows.add(last)
+                rows.update(range(last - step.drafts, last + 1))
             if state.params.prompt_logprobs is not None and not state.output:
                 first = last + 1 - len(step.tokens)
                 count = min(step.start + len(step.tokens), len(state.prompt) - 1) - step.start

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from engine.kv_cache.hashing import PrefixHashes
 from engine.protocol import EventType, SamplingParams
+from engine.scheduler.lookup import DraftCounts, Lookup
 
 
 class State(enum.Enum):
@@ -41,6 +42,8 @@ class Request:
     With `in_step` the next token depends on the last one in ways that only the engine core knows (a grammar, the end of
     a budget): no step is planned while one is pending.
 
+    With a `lookup` tokens may be drafted for it. `draft_counts`: how they fared, if that is to be told with its last output.
+
     `rank` is set by the scheduler: lower ones go first. `prefix` names the full blocks of `tokens`, None without prefix
     caching; with `skip_cached` the request leaves blocks for others but computes all of its own. `cached` is the number
     of tokens that it did not have to compute when it was first scheduled, None before.
@@ -63,6 +66,8 @@ class Request:
     planned: int = 0
     pending: int = 0
     in_step: bool = False
+    lookup: Lookup | None = None
+    draft_counts: DraftCounts | None = None
     known_to_worker: bool = False
     preemptions: int = 0
     answered: bool = False

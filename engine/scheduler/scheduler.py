@@ -5,18 +5,21 @@ from __future__ import annotations
 import enum
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from engine.executor.plan import PENDING, NewSequence, SequenceStep, StepPlan, for_workers
 from engine.kv_cache.manager import KvCacheManager
 from engine.protocol import PrefixCacheStats
+from engine.scheduler.lookup import DraftCounts, Drafting, Lookup
 from engine.scheduler.ranked import RankedRequests
 from engine.scheduler.request import Adapter, Request, State
 from engine.scheduler.stop import Stop, check_stop
 
 Policy = Literal["fcfs", "priority"]
+DraftsTold = Literal["none", "summary", "detailed"]
+_NONE: Mapping[str, list[int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,13 @@ class Outcome(NamedTuple):
     """What a step brought for one request; with `stop` it has left the scheduler."""
 
     request: Request
-    token: int
+    tokens: list[int]
     stop: Stop | None
+
+    @property
+    def token(self) -> int:
+        """The last one, mostly the only one."""
+        return self.tokens[-1]
 
 
 class Planned(NamedTuple):
@@ -56,6 +64,7 @@ class Planned(NamedTuple):
     end: int
     life: int
     samples: bool
+    drafts: int
 
 
 class Scheduler:
@@ -69,10 +78,18 @@ class Scheduler:
 
     `waiting` and `running` are in order of arrival; under the priority policy in order of priority, lower first, and
     of arrival among equals. The hindmost running request is preempted when blocks run out.
+
+    With `drafting` several tokens of a request may be verified in one step: only while no other step is under way, and none is
+    planned before its result has been taken in. Drafts use what budget and blocks nobody else needs.
     """
 
     def __init__(
-        self, limits: Limits, cache: KvCacheManager, ready: Callable[[Adapter, set[int]], str | None] = lambda *_: None
+        self,
+        limits: Limits,
+        cache: KvCacheManager,
+        ready: Callable[[Adapter, set[int]], str | None] = lambda *_: None,
+        drafting: Drafting | None = None,
+        told: DraftsTold = "none",
     ) -> None:
         """Raise ValueError if a sequence of max_model_len tokens could never be held: nothing might make progress.
 
@@ -82,6 +99,9 @@ class Scheduler:
         if cache.blocks_for(limits.max_model_len) > cache.num_blocks:
             raise ValueError(f"max_model_len {limits.max_model_len}: {cache.num_blocks} blocks of {cache.block_size} hold less")
         self.limits = limits
+        self._drafting = drafting
+        self._told = told
+        self._draft_counts = None if drafting is None else DraftCounts(drafting)
         self.cache = cache
         self.waiting = RankedRequests()
         self.running = RankedRequests()
@@ -115,6 +135,10 @@ class Scheduler:
         assert request.request_id not in self._requests
         assert 0 < len(request.prompt) <= self.limits.max_model_len
         self._requests[request.request_id] = request
+        if self._drafting is not None and not (request.params.structured_outputs or request.params.thinking_token_budget):
+            request.lookup = Lookup()
+        if self._drafting is not None and self._told != "none":
+            request.draft_counts = DraftCounts(self._drafting)
         request.rank = (request.priority if self.limits.policy == "priority" else 0, next(self._arrivals))
         self.waiting.add(request)
 
@@ -151,16 +175,19 @@ class Scheduler:
         self.scheduled, self.preempted, self.failed = [], [], []
         if self.admission is Admission.NOBODY or any(request.in_step and request.pending for request in self.running):
             return plan
+        if self._drafting is not None and any(part.drafts for _, parts in self._under_way for part in parts):
+            return plan
         budget = self.limits.max_num_batched_tokens
         index = 0
         while index < len(self.running) and budget > 0:
             request = self.running[index]
             count = min(self._due(request), budget)
             if count:
-                if not self._make_room(request, request.planned + count):
+                drafts = self._draft(request, budget - count, len(self.running) - index - 1)
+                if not drafts and not self._make_room(request, request.planned + count):
                     break
-                planned.append(self._plan(plan, request, count))
-                budget -= count
+                planned.append(self._plan(plan, request, count, drafts))
+                budget -= count + len(drafts)
             index += 1
         in_use = self.adapters_in_use()
         place = 0                                  # those before wait for adapters of others
@@ -218,7 +245,14 @@ class Scheduler:
         stats, self._prefix_stats = self._prefix_stats, PrefixCacheStats()
         return stats
 
-    def update(self, plan: StepPlan, tokens: dict[str, int]) -> list[Outcome]:
+    def take_draft_stats(self) -> dict[str, object] | None:
+        """How drafts have fared since the last call, as the wire has it; None if there were none."""
+        if self._drafting is None or self._draft_counts is None:
+            return None
+        counts, self._draft_counts = self._draft_counts, DraftCounts(self._drafting)
+        return counts.of_scheduler()
+
+    def update(self, plan: StepPlan, tokens: Mapping[str, int], further: Mapping[str, list[int]] = _NONE) -> list[Outcome]:
         """Take in the result of the oldest step under way, which is `plan`.
 
         Requests aborted since `schedule` are passed over. The tokens of those that have been preempted count: they were
@@ -227,7 +261,9 @@ class Scheduler:
         oldest, parts = self._under_way.popleft()
         assert oldest is plan
         outcomes = []
-        for request, end, life, samples in parts:
+        for request, end, life, samples, drafts in parts:
+            if drafts:
+                self._count_draft(request, drafts, len(further.get(request.request_id, ())))
             if request.state is State.FINISHED:
                 continue
             if request.preemptions == life:
@@ -236,14 +272,48 @@ class Scheduler:
                 self._publish(request, end)
             if not samples:
                 continue
-            token = tokens[request.request_id]
             request.pending -= 1
+            taken, stop = self._take(request, [tokens[request.request_id], *further.get(request.request_id, ())])
+            if len(taken) > 1 and request.preemptions == life:
+                request.computed = request.planned = end + len(taken) - 1
+                self._publish(request, request.computed)
+            if stop is not None:
+                self._leave(request)
+            outcomes.append(Outcome(request, taken, stop))
+        return outcomes
+
+    def _take(self, request: Request, new: list[int]) -> tuple[list[int], Stop | None]:
+        """Append tokens up to one that ends the request: those, and why it ends."""
+        stop = None
+        for count, token in enumerate(new, 1):
             request.tokens.append(token)
             stop = check_stop(request, self.limits.max_model_len)
             if stop is not None:
-                self._leave(request)
-            outcomes.append(Outcome(request, token, stop))
-        return outcomes
+                return new[:count], stop
+        return new, stop
+
+    def _draft(self, request: Request, budget: int, behind: int) -> list[int]:
+        """Guesses of what follows a request's newest token, which is to be computed next; they have blocks.
+
+        `behind` requests need a token of the budget each, and may need a block.
+        """
+        drafting = self._drafting
+        if drafting is None or request.lookup is None or self._under_way or request.length - request.planned != 1:
+            return []
+        left = min(request.max_tokens - request.generated, self.limits.max_model_len - len(request.tokens)) - 1
+        count = min(drafting.tokens, budget - behind, left)
+        if count < 1:
+            return []
+        drafts = request.lookup.propose(request.tokens, drafting, count)
+        if not drafts or not self.cache.extend(request.request_id, len(request.tokens) + len(drafts), behind):
+            return []
+        return drafts
+
+    def _count_draft(self, request: Request, drafted: int, accepted: int) -> None:
+        assert self._draft_counts is not None
+        self._draft_counts.note(drafted, accepted)
+        if request.draft_counts is not None:
+            request.draft_counts.note(drafted, accepted, self._told == "detailed")
 
     def _publish(self, request: Request, end: int) -> None:
         if request.prefix is not None:
@@ -306,7 +376,7 @@ class Scheduler:
             stats.queries += queries
             stats.hits += hits
 
-    def _plan(self, plan: StepPlan, request: Request, count: int) -> Planned:
+    def _plan(self, plan: StepPlan, request: Request, count: int, drafts: Sequence[int] = ()) -> Planned:
         if not request.known_to_worker:
             request.known_to_worker = True
             params = for_workers(request.params)
@@ -318,10 +388,12 @@ class Scheduler:
             tokens.append(PENDING)
         samples = end == request.length
         adapter = 0 if request.adapter is None else request.adapter.number
-        plan.steps.append(SequenceStep(request.request_id, tokens, start, self.cache.table(request.request_id), samples, adapter))
+        tokens += drafts
+        table = self.cache.table(request.request_id)
+        plan.steps.append(SequenceStep(request.request_id, tokens, start, table, samples, adapter, len(drafts)))
         request.planned = end
         request.pending += samples
-        return Planned(request, end, request.preemptions, samples)
+        return Planned(request, end, request.preemptions, samples, len(drafts))
 
     def _make_room(self, request: Request, tokens: int) -> bool:
         """Cover `tokens` tokens, preempting the hindmost requests if need be; False if that hits the request itself."""

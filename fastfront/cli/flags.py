@@ -148,7 +148,7 @@ def _engines(parser: ArgumentParser) -> None:
           choices=("fcfs", "priority"))  # fmt: skip
     group.add_argument("--speculative-config", "-sc", type=json_object, default={}, metavar="JSON",
                        help="engines verify several drafted tokens in one step: method, num_speculative_tokens, "
-                       "prompt_lookup_min, prompt_lookup_max, model, ...; vLLM's engine only (none)")  # fmt: skip
+                       "prompt_lookup_min, prompt_lookup_max, model, ...; this project's engine has ngram (none)")  # fmt: skip
     _flag(group, "spec-method", "the same as its method: ngram, eagle3, mtp, ...", metavar="NAME")
     _flag(group, "spec-model", "the same as its model: what drafts, a folder or hub id", metavar="MODEL")
     _flag(group, "spec-tokens", "the same as its num_speculative_tokens: most tokens of a draft", type=whole(1), metavar="N")

@@ -15,7 +15,7 @@ from fastfront.cli.layout import conflict, placement, rpc_port
 from fastfront.cli.logging import log_options
 from fastfront.cli.model import Hub, resolve_model
 from fastfront.cli.observing import metric_options, remarks
-from fastfront.cli.speculative import SpeculationError, speculative_config
+from fastfront.cli.speculative import SpeculationError, beyond_lookup, speculative_config
 from fastfront.cli.words import config_words, given_flags, joined_dots, unreadable, with_dashes
 from fastfront.config import (
     AnswerOptions,
@@ -206,8 +206,10 @@ def _speculative(args: Namespace, engine: EngineKind, parser: ArgumentParser) ->
         parser.error(str(error))
     if config is None and args.per_request_spec_decode_metrics != "none":
         parser.error("--per-request-spec-decode-metrics requires --speculative-config")
-    if config is not None and engine not in ("vllm", "external"):
-        parser.error(f"--speculative-config needs --engine vllm: the {engine} engine makes one token a step")
+    if config is not None and engine == "mock":
+        parser.error("--speculative-config: the mock engine makes one token a step")
+    if config is not None and engine == "native" and (key := beyond_lookup(config)) is not None:
+        parser.error(f"--speculative-config: {key} needs --engine vllm; this project's engine has the method ngram")
     return config
 
 

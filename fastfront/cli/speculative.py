@@ -67,6 +67,14 @@ def is_lookup(config: Config) -> bool:
     return config.get("method") == "ngram" or (config.get("method") is None and config.get("model") in ("ngram", "[ngram]"))
 
 
+def beyond_lookup(config: Config) -> str | None:
+    """A key that says more than looking up needs, None if there is none."""
+    if not is_lookup(config):
+        return f"method={config['method']!r}" if config.get("method") is not None else f"model={config['model']!r}"
+    known = ("method", "model", "num_speculative_tokens", *_LOOKUP)
+    return next((key for key, value in config.items() if key not in known and value is not None), None)
+
+
 def lookup_lengths(config: Config) -> tuple[int, int]:
     """The shortest and the longest run of tokens that is looked up: 5 and 5, or both the one that is given."""
     given = [value for key in _LOOKUP if isinstance(value := config.get(key), int)] or [5]

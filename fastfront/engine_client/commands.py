@@ -87,9 +87,7 @@ def vllm_command(config: ServeConfig, python: str, index: int, host: str, port: 
     command += ["--data-parallel-size", str(config.data_parallel_size), "--data-parallel-size-local", "1"]
     command += ["--data-parallel-start-rank", str(index)]
     command += ["--data-parallel-address", host, "--data-parallel-rpc-port", port]
-    drafts = None if config.speculative is None else json.dumps(config.speculative)
-    more = {"--kv-cache-memory-bytes": config.kv_cache_memory, "--speculative-config": drafts}
-    more["--per-request-spec-decode-metrics"] = config.draft_metrics if config.draft_metrics != "none" else None
+    more = {"--kv-cache-memory-bytes": config.kv_cache_memory}
     more["--tokenizer-mode"] = config.tokenizer_mode if config.tokenizer_mode != "auto" else None
     more["--tokenizer"] = None if config.tokenizer is None else str(config.tokenizer)  # its grammars need the tokens' texts
     words = [*command, *_options(config, more)]
@@ -119,6 +117,8 @@ def _options(config: ServeConfig, more: Mapping[str, object | None]) -> list[str
         "--gpu-memory-utilization": config.gpu_memory_utilization,
         "--scheduling-policy": config.scheduling_policy,
         "--seed": config.seed,
+        "--speculative-config": None if config.speculative is None else json.dumps(config.speculative),
+        "--per-request-spec-decode-metrics": config.draft_metrics if config.draft_metrics != "none" else None,
         "--hf-overrides": json.dumps(config.hf_overrides) if config.hf_overrides else None,
         "--logprobs-mode": config.logprobs_mode if config.logprobs_mode != "raw_logprobs" else None,
         "--kv-cache-metrics-sample": config.metrics.kv_sample,

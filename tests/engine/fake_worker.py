@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from engine.executor.plan import PENDING, StepPlan
+from engine.executor.plan import PENDING, SequenceStep, StepPlan
 from engine.kv_cache.hashing import PrefixHashes
 from engine.protocol import SamplingParams
 from engine.scheduler.request import Request
@@ -55,9 +55,11 @@ class FakeWorker:
         self.salts = salts if salts is not None else {}
         self.cache: dict[tuple[int, int], tuple[int, int]] = {}
         self.known: dict[str, list[int]] = {}
+        self.further: dict[str, list[int]] = {}
 
     def execute(self, plan: StepPlan) -> dict[str, int]:
-        """Tokens by request id."""
+        """Tokens by request id; those behind them, where drafts were right, are in `further`."""
+        self.further = {}
         for name in plan.gone:
             self.known.pop(name, None)
         for new in plan.new:
@@ -73,17 +75,18 @@ class FakeWorker:
         for step in plan.steps:
             known = self.known[step.request_id]
             assert PENDING not in step.tokens[:-1]
+            guessed = known + step.tokens[len(step.tokens) - step.drafts :]
             # Whether pending or not: the newest token is the one sampled last.
             tokens = [known[-1] if token == PENDING else token for token in step.tokens]
             for place, token in enumerate(tokens, step.start):
-                assert token == known[place]
+                assert token == guessed[place]
                 block = step.blocks[place // self.block_size]
                 assert readers[block] == 1, "written to a block in two tables"
-                self.cache[block, place % self.block_size] = (token, self._world(step.request_id, known[:place]))
+                self.cache[block, place % self.block_size] = (token, self._world(step.request_id, guessed[:place]))
         sampled = {}
         for step in plan.steps:
             known, context = self.known[step.request_id], []
-            for place in range(step.start + len(step.tokens)):
+            for place in range(step.start + len(step.tokens) - step.drafts):
                 token, world = self.cache[step.blocks[place // self.block_size], place % self.block_size]
                 assert world == self._world(step.request_id, known[:place]), "KV of another beginning"
                 context.append(token)
@@ -92,7 +95,23 @@ class FakeWorker:
                 assert context == known
                 known.append(fake_token(context))
                 sampled[step.request_id] = known[-1]
+                self.further[step.request_id] = self._verify(step, known)
+            else:
+                assert not step.drafts
         return sampled
+
+    def _verify(self, step: SequenceStep, known: list[int]) -> list[int]:
+        """The tokens behind drafts that are right."""
+        found: list[int] = []
+        for draft in step.tokens[len(step.tokens) - step.drafts :]:
+            place = len(known) - 1
+            if draft != known[place]:
+                break
+            entry = self.cache[step.blocks[place // self.block_size], place % self.block_size]
+            assert entry == (draft, self._world(step.request_id, known[:place]))
+            known.append(fake_token(known))
+            found.append(known[-1])
+        return found
 
     def _world(self, name: str, before: list[int]) -> int:
         return hash((self.salts.get(name), *before))
@@ -109,5 +128,6 @@ def run(scheduler: Scheduler, worker: FakeWorker, depth: int = 1) -> list[list[s
             flights.append(plan)
         else:
             oldest = flights.popleft()
-            scheduler.update(oldest, worker.execute(oldest))
+            tokens = worker.execute(oldest)
+            scheduler.update(oldest, tokens, worker.further)
     return history

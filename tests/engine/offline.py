@@ -14,6 +14,7 @@ from engine.executor.uni import UniExecutor
 from engine.kv_cache.hashing import PrefixHashes
 from engine.kv_cache.manager import KvCacheManager
 from engine.protocol import SamplingParams
+from engine.scheduler.lookup import Drafting
 from engine.scheduler.request import Adapter, Request
 from engine.scheduler.scheduler import Limits, Scheduler
 from tests.engine.tiny import VOCAB
@@ -43,6 +44,7 @@ def generate(
     results: list[StepResult] | None = None,
     logprobs_mode: LogprobsMode = "raw_logprobs",
     overrides: dict[str, Any] | None = None,
+    drafting: Drafting | None = None,
 ) -> tuple[list[list[int]], Scheduler]:
     """Answers to all prompts at once, through scheduler and executor, with up to `depth` steps under way.
 
@@ -73,6 +75,7 @@ def generate(
         caching=caching,
         params=params,
         results=results,
+        drafting=drafting,
     )
     executor.close()
     return answers, scheduler
@@ -95,10 +98,12 @@ def run_all(
     adapters: list[Adapter | None] | None = None,
     max_loras: int = 8,
     most_adapters: int = 8,
+    drafting: Drafting | None = None,
 ) -> tuple[list[list[int]], Scheduler]:
     """`generate` with an executor that has been loaded; `adapters`, one for each prompt, are loaded when their turn comes."""
     ready = AdapterCache(executor, most_adapters).ready
-    scheduler = Scheduler(Limits(seqs, budget, max_len, max_loras=max_loras), KvCacheManager(blocks, block_size), ready)
+    limits = Limits(seqs, budget, max_len, max_loras=max_loras)
+    scheduler = Scheduler(limits, KvCacheManager(blocks, block_size), ready, drafting)
     answers: dict[str, list[int]] = {}
     for index, prompt in enumerate(prompts):
         chosen = SamplingParams(temperature=0.0, max_tokens=tokens) if params is None else params[index]
@@ -123,7 +128,7 @@ def run_all(
             result = executor.collect()
             if results is not None:
                 results.append(result)
-            for outcome in scheduler.update(flights.popleft(), result.tokens):
-                answers[outcome.request.request_id].append(outcome.token)
+            for outcome in scheduler.update(flights.popleft(), result.tokens, result.further):
+                answers[outcome.request.request_id] += outcome.tokens
     assert scheduler.cache.free_blocks == blocks
     return list(answers.values()), scheduler

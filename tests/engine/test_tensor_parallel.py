@@ -20,6 +20,7 @@ from engine.model.split import split_evenly, split_heads
 from engine.protocol import SamplingParams
 from tests.engine.adapters import ATTENTION, MLP, answers_of, expected, two_adapters
 from tests.engine.offline import TOKENS, make_prompts, run_all
+from tests.engine.test_drafts import DRAFTING, following, with_oracle
 from tests.engine.tiny import reference
 from tests.support.paths import SMOLLM2
 
@@ -90,6 +91,20 @@ def test_sampled_tokens_and_penalties_are_those_of_one_rank(pair: MpExecutor, ti
     expected, _ = run_all(alone, PROMPTS, params=params)
     alone.close()
     assert together == expected
+
+
+def test_drafts_are_verified_by_all_ranks(
+    pair: MpExecutor, tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_model("llama")
+    wanted = reference(folder, PROMPTS, TOKENS)
+    with_oracle(monkeypatch, following([prompt + answer for prompt, answer in zip(PROMPTS, wanted, strict=True)]))
+    pair.call("load_next", str(folder), {})
+    params = [SamplingParams(temperature=0.0, max_tokens=TOKENS, frequency_penalty=1e-6)] * len(PROMPTS)
+    answers, scheduler = run_all(pair, PROMPTS, depth=1, drafting=DRAFTING, params=params)
+    assert answers == wanted
+    stats: Any = scheduler.take_draft_stats()
+    assert 0 < stats["num_accepted_tokens"] < stats["num_draft_tokens"]
 
 
 @pytest.mark.slow

@@ -41,12 +41,14 @@ def test_all_spellings_mean_one_configuration(tiny_folder: Path, words: list[str
     assert config_from(str(tiny_folder), *VLLM, *words).speculative == expected
 
 
-def test_vllms_engines_are_told(tiny_folder: Path) -> None:
-    found = config_from(str(tiny_folder), *VLLM, "-sc", json.dumps(NGRAM), "--per-request-spec-decode-metrics", "detailed")
+@pytest.mark.parametrize("engine", ["vllm", "native"])
+def test_engines_are_told(tiny_folder: Path, engine: str) -> None:
+    told = ("--per-request-spec-decode-metrics", "detailed")
+    found = config_from(str(tiny_folder), "--engine", engine, "-sc", json.dumps(NGRAM), *told)
     command = engine_command(found, "PY", 0, "tcp://[::1]:41", 100)
     assert json.loads(command[command.index("--speculative-config") + 1]) == NGRAM
     assert command[command.index("--per-request-spec-decode-metrics") + 1] == "detailed"
-    plain = engine_command(config_from(str(tiny_folder), *VLLM), "PY", 0, "tcp://[::1]:41", 100)
+    plain = engine_command(config_from(str(tiny_folder), "--engine", engine), "PY", 0, "tcp://[::1]:41", 100)
     assert not any("spec" in word for word in plain)
 
 
@@ -71,7 +73,10 @@ def test_vllms_engines_are_told(tiny_folder: Path) -> None:
          "--spec-tokens and --speculative-config['num_speculative_tokens'] are mutually exclusive"),
         (["--spec-tokens", "0"], "--spec-tokens: 0 is not at least 1"),
         (["--per-request-spec-decode-metrics", "summary"], "--per-request-spec-decode-metrics requires --speculative-config"),
-        (["-sc", json.dumps(NGRAM), "--engine", "mock"], "--speculative-config needs --engine vllm"),
+        (["-sc", json.dumps(NGRAM), "--engine", "mock"], "--speculative-config: the mock engine"),
+        (["-sc", '{"model": "x"}', "--engine", "native"], "--speculative-config: model='x' needs --engine vllm"),
+        (["-sc", '{"method": "mtp", "num_speculative_tokens": 1}', "--engine", "native"], "method='mtp' needs --engine vllm"),
+        (["-sc", json.dumps(NGRAM | {"quantization": "fp8"}), "--engine", "native"], "quantization needs --engine vllm"),
     ],
 )  # fmt: skip
 def test_what_no_engine_could_do_is_refused(
