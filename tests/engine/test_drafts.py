@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,13 @@ from engine.protocol import FinishReason, SamplingParams
 from engine.scheduler.lookup import DraftCounts, Drafting, Lookup
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Limits, Scheduler
+from tests.engine.conftest import ROOT
 from tests.engine.fake_worker import FakeWorker, expected, make_request, run
 from tests.engine.offline import TOKENS, generate
 from tests.engine.test_async import PARAMS
 from tests.engine.test_parity import KINDS, PROMPTS
 from tests.engine.tiny import reference
+from tests.engine.wire_frontend import WireFrontend
 
 pytestmark = pytest.mark.filterwarnings("default")
 TinyModel = Callable[..., Path]
@@ -242,3 +246,31 @@ def test_flags_that_are_refused(text: str, capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         parse(["M", "--speculative-config", text])
     assert "--speculative-config" in capsys.readouterr().err
+
+
+# --- on the wire -----------------------------------------------------------------------------------------------------
+
+
+def test_what_an_engine_tells(tiny_model: TinyModel, tmp_path: Path) -> None:
+    """Several tokens in an output, and how the drafts fared: in all, and of each request with its end."""
+    config = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 2}'
+    folder = tiny_model("llama")
+    with WireFrontend(tmp_path) as frontend:
+        command = [sys.executable, "-m", "engine", str(folder), "--handshake", frontend.handshake_address, "-sc", config]
+        options = ["--max-model-len", "64", "--num-gpu-blocks-override", "64", "--per-request-spec-decode-metrics", "detailed"]
+        with subprocess.Popen([*command, *options], cwd=ROOT) as process:
+            frontend.accept()
+            fields = {"temperature": 0.0, "max_tokens": 30, "allowed_token_ids": [5, 6], "logprobs": 1}
+            answer = frontend.add("r", [5, 6, 7], fields)
+            frontend.finish()
+            process.terminate()
+            assert process.wait(60) == 0
+    wanted, _ = generate(folder, [[5, 6, 7]], tokens=30, params=[SamplingParams(**fields)], depth=1, max_len=64)
+    assert answer.tokens == wanted[0]
+    assert max(len(output[1]) for output in answer.outputs) > 1
+    assert all(output[2][0][1][0] == len(output[1]) for output in answer.outputs), "a row of logprobs for each token"
+    told = answer.outputs[-1][16]
+    stats = [message["spec_decoding_stats"] for message in frontend.stats if message["spec_decoding_stats"]]
+    accepted = sum(n * count for n, count in enumerate(told["histogram"]))
+    assert accepted == sum(told["per_step_accepted"]) == sum(each["num_accepted_tokens"] for each in stats) > 0
+    assert told["num_draft_tokens"] == sum(each["num_draft_tokens"] for each in stats) == sum(told["per_step_drafted"])
