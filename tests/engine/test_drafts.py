@@ -136,7 +136,8 @@ def test_a_stop_among_accepted_tokens_ends_there(monkeypatch: pytest.MonkeyPatch
     with_oracle(monkeypatch, expected, 5)
     monkeypatch.setattr(Oracle, "propose", lambda _self, tokens, _drafting, count: expected(tokens, count))
     third = expected([1], 3)[2]
-    scheduler, worker = Scheduler(Limits(4, 64, 24), KvCacheManager(8, 4), drafting=Drafting(5, 1, 1), told="detailed"), FakeWorker(4)
+    cache, worker = KvCacheManager(8, 4), FakeWorker(4)
+    scheduler = Scheduler(Limits(4, 64, 24), cache, drafting=Drafting(5, 1, 1), told="detailed")
     request = make_request("r", [1], stop_token_ids=[third], all_stop_token_ids=[third])
     scheduler.add(request)
     found = []
