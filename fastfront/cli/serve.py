@@ -257,10 +257,7 @@ def _structured(given: Mapping[str, object], parser: ArgumentParser) -> Structur
     backends = ("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
     switches = ("disable_any_whitespace", "disable_additional_properties", "enable_in_reasoning")
     for name, value in given.items():
-        if name in switches:
-            good = isinstance(value, bool)
-        else:
-            good = name == "backend" and value in backends
+        good = isinstance(value, bool) if name in switches else name == "backend" and value in backends
         if not good:
             parser.error(f"argument --structured-outputs-config: {name}={value!r} is not known or not supported")
     return StructuredOptions(
