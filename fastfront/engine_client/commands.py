@@ -13,6 +13,7 @@ from fastfront.errors import SetupError
 
 PROJECT = Path(__file__).resolve().parents[2]
 KEEPER = PROJECT / "engine" / "keeper.py"
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 PEERS = Path("peers", "vllm", "bin", "python")  # below the cache, as `make bench-peers` makes it
 
 
@@ -140,14 +141,32 @@ def lora_words(lora: LoraOptions) -> list[str]:
     return ["--enable-lora", *given] if lora.enabled else []
 
 
-def engine_environment(config: ServeConfig) -> dict[str, str]:
+def engine_environment(config: ServeConfig, rank: int) -> dict[str, str]:
     """This process's environment, with the checkout on the import path when that is where `engine` lies.
 
-    Not for vLLM: it needs nothing of ours, and our packages' names are common ones.
+    Not for vLLM: it needs nothing of ours, and our packages' names are common ones. Raises SetupError without GPUs for the rank.
     """
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHON_GIL", "PYTHONHOME")}
-    if PROJECT.name not in ("site-packages", "dist-packages") and config.engine != "vllm":
+    if config.engine == "vllm":
+        if len(config.local_ranks) > 1:
+            env |= _devices(config, rank)
+    elif PROJECT.name not in ("site-packages", "dist-packages"):
         env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PROJECT), env.get("PYTHONPATH", "")) if p)
     if isinstance(config.hf_token, str):
         env["HF_TOKEN"] = config.hf_token  # a command line can be read by everybody
     return env
+
+
+def _devices(config: ServeConfig, rank: int) -> dict[str, str]:
+    """The GPUs of one of several ranks of vLLM's: each is a server of its own, and would take the first ones."""
+    width = config.tensor_parallel_size
+    first = config.local_ranks.index(rank) * width
+    visible = os.environ.get(VISIBLE_DEVICES)
+    if visible is None:
+        return {VISIBLE_DEVICES: ",".join(map(str, range(first, first + width)))}
+    names = [name for name in visible.split(",") if name.strip()]
+    if names and len(names) < first + width:
+        raise SetupError(
+            f"{VISIBLE_DEVICES}={visible} are {len(names)} GPUs, but {len(config.local_ranks)} engines take {width} each"
+        )
+    return {VISIBLE_DEVICES: ",".join(names[first : first + width])} if names else {}

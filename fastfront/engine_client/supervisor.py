@@ -29,10 +29,15 @@ class Supervisor:
     `on_exit(index, status)` is called on the watcher's thread when one ends unasked. `restart` and `kill` belong to one thread.
     """
 
-    def __init__(self, commands: Mapping[int, list[str]], env: dict[str, str], on_exit: Callable[[int, int], None]) -> None:
-        """`commands` by rank."""
+    def __init__(
+        self,
+        commands: Mapping[int, list[str]],
+        environments: Mapping[int, Mapping[str, str]],
+        on_exit: Callable[[int, int], None],
+    ) -> None:
+        """`commands` and `environments` by rank."""
         self._commands = commands
-        self._env = env
+        self._environments = environments
         self._on_exit = on_exit
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._watcher: threading.Thread | None = None
@@ -47,7 +52,7 @@ class Supervisor:
     def _start(self, index: int) -> subprocess.Popen[bytes]:
         command = self._commands[index]
         log.info("starting engine: %s", " ".join(command))
-        return subprocess.Popen(command, env=self._env, stdin=subprocess.DEVNULL, process_group=0)
+        return subprocess.Popen(command, env=self._environments[index], stdin=subprocess.DEVNULL, process_group=0)
 
     def restart(self, index: int) -> None:
         """Starts an engine whose process has ended once more. Raises OSError if that is not possible."""

@@ -40,7 +40,8 @@ class Headless:
         setproctitle.setproctitle(headless_title(config))
         python = find_engine_python(config)
         commands = {rank: headless_command(config, python, rank) for rank in config.local_ranks}
-        supervisor = Supervisor(commands, engine_environment(config), self._on_exit)
+        environments = {rank: engine_environment(config, rank) for rank in config.local_ranks}
+        supervisor = Supervisor(commands, environments, self._on_exit)
         try:
             supervisor.start()
             supervisor.watch()

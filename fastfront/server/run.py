@@ -171,7 +171,8 @@ class Server:
                 index: [*engine_command(config, python, index, handshake_address, vocabulary_size), *reasoning]
                 for index in config.local_ranks
             }
-            self._supervisor = Supervisor(commands, engine_environment(config), self._losses.exited)
+            environments = {rank: engine_environment(config, rank) for rank in config.local_ranks}
+            self._supervisor = Supervisor(commands, environments, self._losses.exited)
             self._supervisor.start()
         else:
             log.info("waiting for %d engine(s) at %s", config.data_parallel_size, handshake_address)

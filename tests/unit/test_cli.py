@@ -390,11 +390,42 @@ def test_the_token_goes_to_the_hub_and_in_the_environment_to_engines(
     monkeypatch.delenv("HF_TOKEN", raising=False)
     config = config_from("owner/name", "--tokenizer-revision", "v2", *words)
     assert asked == [token, token]
-    assert engine_environment(config).get("HF_TOKEN") == ("hf_secret" if token == "hf_secret" else None)
+    assert engine_environment(config, 0).get("HF_TOKEN") == ("hf_secret" if token == "hf_secret" else None)
     for kind in ("native", "vllm"):
         assert "hf_secret" not in str(engine_command(dataclasses.replace(config, engine=kind), "PY", 0, "tcp://a:1", 5))
     assert main(["serve", "owner/name", "--dry-run", *words]) == 0
     assert "hf_secret" not in capsys.readouterr().out + repr(config)
+
+
+@pytest.mark.parametrize(
+    ("words", "visible", "given"),
+    [
+        (["-dp", "2"], None, ["0", "1"]),
+        (["-dp", "2", "-tp", "2"], None, ["0,1", "2,3"]),
+        (["-dp", "2", "-tp", "2"], "7,5,GPU-a,GPU-b,1", ["7,5", "GPU-a,GPU-b"]),
+        (["-dp", "4", "-dpl", "2", "-dpr", "2"], None, ["0", "1"]),
+        (["-dp", "2"], "", ["", ""]),
+        (["-dp", "2", "-dpn", "1"], "3,4", ["3,4"]),
+    ],
+)
+def test_each_rank_of_vllm_has_gpus_of_its_own(
+    model: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], visible: str | None, given: list[str]
+) -> None:
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    config = config_from(str(model), "--engine", "vllm", *words)
+    assert [engine_environment(config, rank).get("CUDA_VISIBLE_DEVICES") for rank in config.local_ranks] == given
+    ours = dataclasses.replace(config, engine="native")
+    assert engine_environment(ours, config.local_ranks[0]).get("CUDA_VISIBLE_DEVICES") == visible
+
+
+def test_too_few_gpus_for_ranks_of_vllm_are_told(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    config = config_from(str(model), "--engine", "vllm", "-dp", "2", "-tp", "2")
+    with pytest.raises(SetupError, match=r"CUDA_VISIBLE_DEVICES=0,1,2 are 3 GPUs, but 2 engines take 2 each"):
+        engine_environment(config, 1)
 
 
 def test_a_gguf_file_is_converted_by_the_engines_python(tmp_path: Path) -> None:
