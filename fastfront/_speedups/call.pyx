@@ -11,7 +11,8 @@ from fastfront._speedups.clocks cimport monotonic
 from fastfront._speedups.detokenizer cimport detok_free, detok_init, detok_prime
 from fastfront._speedups.json_escape cimport json_escape
 from fastfront._speedups.logprobs cimport completion_free, context_add
-from fastfront._speedups.msgpack cimport mpw_array, mpw_bool, mpw_float, mpw_int, mpw_map, mpw_nil, mpw_object, mpw_str
+from fastfront._speedups.msgpack cimport mpw_object
+from fastfront._speedups.msgpack_raw cimport mpw_array, mpw_bool, mpw_float, mpw_int, mpw_map, mpw_nil, mpw_str
 from fastfront._speedups.output cimport FINISH_NONE
 from fastfront._speedups.prepared cimport PreparedCall, PreparedPrompt
 from fastfront._speedups.stop_matcher cimport stops_free, stops_new, stops_state_free, stops_state_init

@@ -6,7 +6,7 @@ from libc.stdlib cimport strtod
 from libc.string cimport memcmp, strlen, strpbrk
 
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_int, buf_put
-from fastfront._speedups.msgpack cimport Cursor, mp_array, mp_int, mp_map, mp_skip, mp_str
+from fastfront._speedups.msgpack_raw cimport Cursor, mp_array, mp_int, mp_map, mp_skip, mp_str
 
 cdef enum:
     MOST_DRAFT = 4096           # tokens of a draft, so that no sum overflows

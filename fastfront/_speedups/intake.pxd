@@ -34,7 +34,7 @@ cdef class Generation:
 cdef class Intake:
     cdef dict routes
     cdef Watch watch
-    cdef list keys
+    cdef list keys              # of bytes
     cdef int64_t inline_bytes
     cdef bint adds_headers
 

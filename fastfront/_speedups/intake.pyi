@@ -42,7 +42,7 @@ class Intake:
         self,
         routes: dict[str, dict[str, Route]],
         watch: Watch | None,
-        keys: list[str],
+        keys: list[bytes],
         inline_bytes: int,
         adds_headers: bool,
     ) -> None: ...

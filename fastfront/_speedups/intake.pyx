@@ -1,6 +1,5 @@
 # cython: language_level=3, freethreading_compatible=True
 """The way of a request to its handler, and of usual requests for generation on to their lane."""
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t
 
 from fastfront._speedups.exchange cimport Exchange
@@ -10,18 +9,9 @@ from fastfront._speedups.quick_fields cimport Quick
 from fastfront._speedups.submitter cimport Submitter
 from fastfront._speedups.watched cimport Watch
 
+from hmac import compare_digest
+
 cdef str JSON = "application/json"
-
-
-cdef bint is_key(str given, str key) except -1:
-    """Whether they are equal, in a time that tells of the key nothing but its length."""
-    cdef Py_ssize_t n, size, k
-    cdef const char *p = PyUnicode_AsUTF8AndSize(given, &n)
-    cdef const char *known = PyUnicode_AsUTF8AndSize(key, &size)
-    cdef unsigned char differs = n != size
-    for k in range(n):
-        differs |= p[k] ^ (known[k % size] if size else 0)
-    return differs == 0
 
 
 cdef class Route:
@@ -139,15 +129,13 @@ cdef class Intake:
 
     cdef bint has_key(self, Exchange exchange) except -1:
         """Whether a key came as a bearer token, or in the header that Anthropic's clients put it in."""
-        cdef str given = exchange.header("authorization"), key
+        cdef str given = exchange.header("authorization")
+        cdef bytes token, key
         cdef bint found = False
-        scheme, _, token = (given or "").partition(" ")
+        scheme, _, text = (given or "").partition(" ")
         if scheme.lower() != "bearer":
-            token = exchange.header("x-api-key") or ""
-        token = token.strip()
-        try:
-            for key in self.keys:
-                found |= is_key(token, key)
-        except UnicodeEncodeError:          # no key has half of a pair of surrogates
-            return False
+            text = exchange.header("x-api-key") or ""
+        token = text.strip().encode("utf-8", "surrogatepass")
+        for key in self.keys:
+            found |= compare_digest(token, key)
         return found

@@ -5,7 +5,7 @@ Pure functions over borrowed memory: the arrays point into the message's frames 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from fastfront._speedups.buffers cimport Buf
-from fastfront._speedups.msgpack cimport Cursor
+from fastfront._speedups.msgpack_raw cimport Cursor
 from fastfront._speedups.vocabulary cimport Vocabulary
 
 

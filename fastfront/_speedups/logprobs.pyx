@@ -9,7 +9,7 @@ from libc.string cimport memcmp, memcpy, strlen
 from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
 from fastfront._speedups.detokenizer cimport token_bytes
 from fastfront._speedups.json_escape cimport json_escape
-from fastfront._speedups.msgpack cimport MP_EXT, Cursor, mp_array, mp_ext, mp_int, mp_peek, mp_skip, mp_str
+from fastfront._speedups.msgpack_raw cimport MP_EXT, Cursor, mp_array, mp_ext, mp_int, mp_peek, mp_skip, mp_str
 from fastfront._speedups.vocabulary cimport VOCAB_SLOW, Vocabulary
 
 cdef enum:

@@ -7,7 +7,7 @@ from fastfront._speedups.buffers cimport Buf
 from fastfront._speedups.call cimport CallC, Choice
 from fastfront._speedups.counters cimport Counters
 from fastfront._speedups.logprobs cimport Frames, LogprobRows
-from fastfront._speedups.msgpack cimport Cursor
+from fastfront._speedups.msgpack_raw cimport Cursor
 from fastfront._speedups.stop_matcher cimport StopHit
 from fastfront._speedups.stream_table cimport StreamTable
 from fastfront._speedups.vocabulary cimport Vocabulary

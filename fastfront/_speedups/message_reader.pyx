@@ -13,7 +13,7 @@ from fastfront._speedups.histograms cimport LANE_EVENT_TOKENS, observe
 from fastfront._speedups.logprobs cimport (
     LogprobRows, chat_entry, completion_entry, completion_first, context_add, logprobs_id, prompt_logprobs_put,
 )
-from fastfront._speedups.msgpack cimport (
+from fastfront._speedups.msgpack_raw cimport (
     MP_INT, MP_MAP, MP_NIL, Cursor, mp_array, mp_float, mp_int, mp_nil, mp_peek, mp_skip, mp_str,
 )
 from fastfront._speedups.output cimport (

@@ -1,7 +1,7 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False, cdivision=True
 """The msgpack cursor's readers one by one, for tests: only native code uses them otherwise. Holds no state."""
 from libc.stdint cimport int64_t, uint32_t
-from fastfront._speedups.msgpack cimport (
+from fastfront._speedups.msgpack_raw cimport (
     Cursor,
     mp_array,
     mp_bin,

@@ -1,7 +1,7 @@
 """One EngineCoreOutput of the wire as plain data: checked, borrowed from its message, no state."""
 from libc.stdint cimport int64_t, uint32_t
 from fastfront._speedups.logprobs cimport Frames, LogprobRows
-from fastfront._speedups.msgpack cimport Cursor
+from fastfront._speedups.msgpack_raw cimport Cursor
 
 
 cdef enum Finish:               # the wire's finish_reason values

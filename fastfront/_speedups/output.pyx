@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcmp, memset
 
 from fastfront._speedups.logprobs cimport Frames, LogprobRows, logprobs_parse
-from fastfront._speedups.msgpack cimport (
+from fastfront._speedups.msgpack_raw cimport (
     MP_INT, MP_NIL, MP_STR, Cursor, mp_array, mp_float, mp_int, mp_map, mp_nil, mp_peek, mp_skip, mp_str,
 )
 

@@ -22,7 +22,7 @@ from fastfront._speedups.http_request cimport HttpStream
 from fastfront._speedups.message_reader cimport (
     EVENT_BODY, EVENT_FAIL, EVENT_LAST, EVENT_LAST_PIECE, EVENT_PIECE, EVENT_SEND, Event, MessageReader, Piece,
 )
-from fastfront._speedups.msgpack cimport Cursor, mp_int, mpw_array, mpw_str
+from fastfront._speedups.msgpack_raw cimport Cursor, mp_int, mpw_array, mpw_str
 from fastfront._speedups.output cimport (
     ERROR_ENGINE_DEAD, ERROR_INTERNAL, FINISH_ABORT, FINISH_NONE, REASON_REPETITION, REASON_STRING, REASON_TOKEN,
 )

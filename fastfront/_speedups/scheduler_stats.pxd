@@ -1,7 +1,7 @@
 """scheduler_stats of the wire: gauges replace, counters add up."""
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from fastfront._speedups.histograms cimport Histogram
-from fastfront._speedups.msgpack cimport Cursor
+from fastfront._speedups.msgpack_raw cimport Cursor
 
 
 cdef enum:

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, strlen
 
 from fastfront._speedups.histograms cimport HIST_KV_IDLE, HIST_KV_LIFETIME, HIST_KV_REUSE, Histogram, observe
-from fastfront._speedups.msgpack cimport (
+from fastfront._speedups.msgpack_raw cimport (
     MP_ARRAY, MP_INT, MP_MAP, Cursor, mp_array, mp_float, mp_int, mp_map, mp_peek, mp_skip, mp_str,
 )
 

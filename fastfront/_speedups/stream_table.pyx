@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 
 from fastfront._speedups.buffers cimport Buf, array_reserve, buf_free, buf_init, buf_put
 from fastfront._speedups.call cimport Choice
-from fastfront._speedups.msgpack cimport mpw_array, mpw_str
+from fastfront._speedups.msgpack_raw cimport mpw_array, mpw_str
 
 cdef enum:
     SUFFIX = 16                 # hex digits of slot and generation at the end of a wire id
