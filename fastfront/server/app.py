@@ -81,7 +81,8 @@ class App(Intake):
         self._max_body = max_body_bytes
         self._threads = RequestThreads(request_threads)
         adds_headers = cors is not None or request_id_headers
-        super().__init__(self._routes, watch, [key.encode("utf-8", "surrogateescape") for key in api_keys], min(max_body_bytes, INLINE_BODY_BYTES), adds_headers)
+        keys = [key.encode("utf-8", "surrogateescape") for key in api_keys]
+        super().__init__(self._routes, watch, keys, min(max_body_bytes, INLINE_BODY_BYTES), adds_headers)
 
     def waiting(self) -> int:
         """Requests with large bodies that no thread has taken yet."""
