@@ -22,12 +22,9 @@ from fastfront._speedups.pump import Pump
 from fastfront._speedups.tls import TlsContext
 from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.config import ServeConfig
-from fastfront.engine_client.addresses import engine_addresses, tcp_host
+from fastfront.engine_client.addresses import engine_addresses
 from fastfront.engine_client.balancer import Balancer
-from fastfront.engine_client.commands import engine_command, engine_environment, find_engine_python
-from fastfront.engine_client.coordinator import Coordinator
-from fastfront.engine_client.handshake import EngineInfo, Handshake, LaneSockets, bind, bind_lanes
-from fastfront.engine_client.head import Head
+from fastfront.engine_client.handshake import EngineInfo, LaneSockets, bind, bind_lanes
 from fastfront.engine_client.lane import Lane
 from fastfront.engine_client.rejoin import Rejoin
 from fastfront.engine_client.supervisor import Supervisor
@@ -43,15 +40,14 @@ from fastfront.metrics.rejections import Rejections
 from fastfront.metrics.sleep import SleepOperations, SleepState
 from fastfront.metrics.stats_log import Counts, StatsLog, counts
 from fastfront.openai.failures import failure_event
-from fastfront.openai.reasoning.engine_flags import engine_flags
 from fastfront.openai.serving import Serving, build_serving
-from fastfront.openai.tools.registry import REASONING_PARSERS
 from fastfront.server.access import AccessLog
 from fastfront.server.adapters import AdapterLoader, require_adapters
 from fastfront.server.app import App
 from fastfront.server.bell import Bell
 from fastfront.server.cors import cors_of
 from fastfront.server.development import Development, development_mode
+from fastfront.server.engines import join_engines, supervisor_of
 from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
 from fastfront.server.gil import require_gil_off
 from fastfront.server.health import Health
@@ -158,26 +154,17 @@ class Server:
         where = describe_socket(sock)
         setproctitle.setproctitle(f"fastfront serve {config.served_model_name[0]} {where}")
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        local = len(config.local_ranks) > 0
         addresses = engine_addresses(config)
         handshake_socket, handshake_address = bind(context, addresses.handshake)
         sockets = bind_lanes(addresses, config.ranks.stop)
         serving = build_serving(config)
-        if local:
-            python = find_engine_python(config)
-            vocabulary_size = serving.vocab_size
-            reasoning = engine_flags(config, serving.parsers.reasoning, REASONING_PARSERS)
-            commands = {
-                index: [*engine_command(config, python, index, handshake_address, vocabulary_size), *reasoning]
-                for index in config.local_ranks
-            }
-            environments = {rank: engine_environment(config, rank) for rank in config.local_ranks}
-            self._supervisor = Supervisor(commands, environments, self._losses.exited)
+        if len(config.local_ranks) > 0:
+            self._supervisor = supervisor_of(config, serving, handshake_address, self._losses.exited)
             self._supervisor.start()
         else:
             log.info("waiting for %d engine(s) at %s", config.data_parallel_size, handshake_address)
         vocabulary = serving.tokenizer.vocabulary()
-        engines = self._join(context, handshake_socket, sockets)
+        engines = join_engines(config, context, handshake_socket, sockets, self._check_start)
         rejoin = self._losses.rejoin = Rejoin(
             sockets, config.ranks, supervised=config.local_ranks, local=config.say_local, restarts=config.engine_restarts,
             ready_timeout_s=config.engine_ready_timeout_s, on_back=self._losses.back, on_given_up=self._losses.given_up,
@@ -196,26 +183,6 @@ class Server:
         trim()
         log.info("ready in %.2f s: http://%s, model %s", time.monotonic() - self._started, where, config.served_model_name[0])
         return server
-
-    def _join(
-        self, context: zmq.Context[zmq.Socket[bytes]], handshake_socket: zmq.Socket[bytes], sockets: list[LaneSockets]
-    ) -> list[EngineInfo]:
-        config = self._config
-        together = head = None
-        if config.steps_together and config.ranks.start > 0:
-            at = f"tcp://{tcp_host(config.data_parallel_address)}:{config.data_parallel_rpc_port}"
-            head = Head(context, at, config.ranks)
-            together = head.together(config.engine_ready_timeout_s, self._check_start)
-        elif config.steps_together:
-            coordinator = Coordinator(context, config.data_parallel_address, config.data_parallel_size)
-            together = coordinator.together()
-            coordinator.start()
-        joined = range(config.data_parallel_size) if config.is_head else config.ranks
-        handshake = Handshake(handshake_socket, sockets, config.ranks, config.say_local, together, joined)
-        engines = handshake.run(config.engine_ready_timeout_s, self._check_start, lambda text: log.info("%s", text))
-        if head is not None:
-            head.ready(handshake.config_hashes)
-        return engines
 
     def _check_start(self) -> None:
         if self._signals:

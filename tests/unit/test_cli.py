@@ -409,21 +409,21 @@ def test_the_token_goes_to_the_hub_and_in_the_environment_to_engines(
     ],
 )
 def test_each_rank_of_vllm_has_gpus_of_its_own(
-    model: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], visible: str | None, given: list[str]
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], visible: str | None, given: list[str]
 ) -> None:
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    config = config_from(str(model), "--engine", "vllm", *words)
+    config = config_from(str(tiny_folder), "--engine", "vllm", *words)
     assert [engine_environment(config, rank).get("CUDA_VISIBLE_DEVICES") for rank in config.local_ranks] == given
     ours = dataclasses.replace(config, engine="native")
     assert engine_environment(ours, config.local_ranks[0]).get("CUDA_VISIBLE_DEVICES") == visible
 
 
-def test_too_few_gpus_for_ranks_of_vllm_are_told(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_gpus_for_ranks_of_vllm_are_told(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    config = config_from(str(model), "--engine", "vllm", "-dp", "2", "-tp", "2")
+    config = config_from(str(tiny_folder), "--engine", "vllm", "-dp", "2", "-tp", "2")
     with pytest.raises(SetupError, match=r"CUDA_VISIBLE_DEVICES=0,1,2 are 3 GPUs, but 2 engines take 2 each"):
         engine_environment(config, 1)
 
