@@ -13,18 +13,19 @@ from fastfront.openai.message_types import CallsError
 from fastfront.openai.serving import Serving
 from fastfront.streams.prepared import PreparedCall
 
+ADAPTER = "x-amzn-sagemaker-adapter-identifier"
 _SHAPE = "Bad Request"                             # what errors of a body's shape are called
 
 
 def prepare_invocation(body: bytes, header: Header, serving: Serving) -> PreparedCall:
-    """Everything up to the engine. The model's name is not looked at. Raises ApiError."""
+    """Everything up to the engine. The model is what the header ADAPTER names, whatever the body does. Raises ApiError."""
     require_json(header)
     data = _read(body)
     if not isinstance(data, dict):
         raise ApiError("The body of an invocation must be an object.")
-    if "model" in data:
-        del data["model"]
-        body = json.dumps(data).encode()
+    adapter = header(ADAPTER)
+    if adapter or "model" in data:
+        body = json.dumps({**data, "model": adapter or None}).encode()
     for prepare in (prepare_chat, prepare_completion):
         try:
             return prepare(body, header, serving)

@@ -18,12 +18,13 @@ from fastfront.errors import ApiError, EngineError
 from fastfront.openai.adapters import Adapters, LoraRequest
 from fastfront.openai.chat import prepare_chat
 from fastfront.openai.completions import prepare_completion
+from fastfront.openai.invocations import prepare_invocation
 from fastfront.openai.messages.prepare import prepare_message
 from fastfront.openai.models import models_body
 from fastfront.openai.responses.prepare import prepare_response
 from fastfront.openai.serving import Serving
 from fastfront.streams.prepared import PreparedCall
-from tests.unit.support import config_from, config_of
+from tests.unit.support import config_from, config_of, prepare, refusal
 
 JSON = {"content-type": "application/json"}
 
@@ -257,3 +258,12 @@ def test_engines_are_told(tiny_folder: Path, engine: Any) -> None:
     assert words[-6:] == ["--enable-lora", "--max-loras", "2", "--max-cpu-loras", "3", "--last"]
     config = dataclasses.replace(config, lora=LoraOptions())
     assert "--enable-lora" not in engine_command(config, "python", 0, "tcp://127.0.0.1:1", 100)
+
+
+def test_an_invocation_names_an_adapter_in_a_header(with_adapters: Serving) -> None:
+    fields = {"prompt": "x", "model": "tiny"}
+    name = {"x_amzn_sagemaker_adapter_identifier": "sql"}
+    assert prepare(prepare_invocation, with_adapters, fields, **name).model == "sql"
+    assert prepare(prepare_invocation, with_adapters, fields | {"model": "sql"}).model == "tiny"
+    name["x_amzn_sagemaker_adapter_identifier"] = "nothing"
+    assert refusal(prepare, prepare_invocation, with_adapters, fields, **name).status == 404
