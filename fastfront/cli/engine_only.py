@@ -18,8 +18,8 @@ class Group(NamedTuple):
         return {**dict.fromkeys(self.values.split(), False), **dict.fromkeys(self.switches.split(), True)}
 
 
-_NO_SETTING = "this project's engine has no such setting; give it to vllm's (--engine vllm) behind a word `--`"
-_LORA = "the engine has no such setting for adapters; give it to vllm's (--engine vllm) behind a word `--`"
+_NO_SETTING = "this project's engine has no such setting, vllm's has (--engine vllm)"
+NO_LORA_SETTING = "this project's engine has no such setting for adapters, vllm's has (--engine vllm)"
 
 # Nothing is lost without them.
 TUNING = Group(
@@ -55,7 +55,7 @@ REFUSED = (
     Group("this server generates text", "pooler-config", "enable-flash-late-interaction"),
     Group("only text is served", "", "enable-mm-embeds"),
     Group(
-        _LORA, "max-lora-cls-labels",
+        NO_LORA_SETTING, "max-lora-cls-labels",
         "fully-sharded-loras specialize-active-lora enable-mixed-moe-lora-format enable-moe-shared-loras "
         "enable-tower-connector-lora",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from fastfront.cli.engine_only import REFUSED, TUNING
+from fastfront.cli.engine_only import NO_LORA_SETTING, REFUSED, TUNING
 
 
 class Known(NamedTuple):
@@ -21,12 +21,21 @@ class UnsupportedFlagError(Exception):
     """The text names the flag and says why, or what to use instead."""
 
 
-def sift(words: Sequence[str], declared: Collection[str]) -> tuple[list[str], list[str]]:
-    """The command line without flags that have no effect here, and a remark for each of those.
+class Sifted(NamedTuple):
+    """`kept`: the command line of flags that exist. `for_vllm`: words for vLLM's engines. `remarks`: of what has no effect."""
+
+    kept: list[str]
+    for_vllm: list[str]
+    remarks: list[str]
+
+
+def sift(words: Sequence[str], declared: Collection[str], vllm: bool = False) -> Sifted:
+    """The command line by whom it is for; `vllm`: engines are vLLM's.
 
     `declared` are the flags that exist; all others that vLLM has raise UnsupportedFlagError.
     """
     kept: list[str] = []
+    for_vllm: list[str] = []
     remarks: list[str] = []
     rest = list(words)
     while rest:
@@ -35,30 +44,39 @@ def sift(words: Sequence[str], declared: Collection[str]) -> tuple[list[str], li
             kept += [word, *rest[:1]]
             del rest[:1]
             continue
-        if word.startswith("-O") and word[2:3] not in ("", "="):  # vLLM's -O3
-            word = f"-O={word[2:]}"
-        flag, equals, value = word.partition("=")
+        level = word.startswith("-O") and word[2:3] not in ("", "=", ".")  # vLLM's -O3
+        flag, equals, value = ("-O", "=", word[2:]) if level else word.partition("=")
         found = None if flag in declared else _known(flag)
         if found is None:
             kept.append(word)
             continue
         name, known = found
+        passed = vllm and _is_vllms(name.removeprefix("--"))
         if flag.startswith("--no-"):
+            for_vllm += [word] * passed
             continue
         values = [value] if equals else []
         while not (equals or known.switch) and rest and not rest[0].startswith("-"):
             if values and not rest[0].isdecimal():  # only numbers come in lists: this may be MODEL
                 break
             values.append(rest.pop(0))
-        if known.dropped:
+        if passed:
+            for_vllm += [word] if equals else [word, *values]
+        elif known.dropped:
             remarks.append(f"{name} has no effect: {known.why}")
         elif not values or any(item.lower() not in known.neutral for item in values):
             raise UnsupportedFlagError(f"{name} is not supported: {known.why}")
-    return kept, remarks
+    return Sifted(kept, for_vllm, remarks)
+
+
+def _is_vllms(bare: str) -> bool:
+    """Whether it is a setting of vLLM's engine that nothing here need know."""
+    return bare in _VLLMS or bare.startswith(("eplb-", "moe-", "lora-"))
 
 
 def _known(flag: str) -> tuple[str, Known] | None:
-    name = _SHORT.get(flag, flag).partition(".")[0]
+    name = flag.partition(".")[0]
+    name = _SHORT.get(name, name)
     if name.startswith("--no-"):
         name = "--" + name[len("--no-") :]
     bare = name.removeprefix("--")
@@ -87,8 +105,18 @@ def _drop(why: str, switch: bool = False) -> Known:
 _ENGINE_TUNING = "the engine chooses that itself"
 _TEXT = "only text is served"
 _ONE_DEVICE = "engines are split by --tensor-parallel-size, on one machine; --data-parallel-size starts several"
-_LORA = "the engine has no such setting for adapters"
 
+_SETTINGS = (
+    "trust-remote-code enforce-eager enable-chunked-prefill disable-cascade-attn cudagraph-capture-sizes "
+    "max-cudagraph-capture-size compilation-config long-prefill-token-threshold attention-backend optimization-level "
+    "performance-mode disable-custom-all-reduce disable-hybrid-kv-cache-manager safetensors-load-strategy "
+    "max-parallel-loading-workers pt-load-map-location language-model-only use-tqdm-on-load pipeline-parallel-size "
+    "decode-context-parallel-size prefill-context-parallel-size enable-expert-parallel distributed-executor-backend "
+    "limit-mm-per-prompt skip-mm-profiling model-loader-extra-config scheduler-cls disable-sliding-window logits-processors "
+    "load-format quantization kv-cache-dtype cpu-offload-gb model-impl kv-transfer-config kv-events-config profiler-config "
+    "additional-config worker-cls worker-extension-cls"
+)
+_VLLMS = frozenset(_SETTINGS.split()).union(*(group.flags() for group in (*REFUSED, TUNING)))
 _DROPPED: Mapping[str, Known] = {
     "trust-remote-code": _drop("no code of a model is run", switch=True),
     "api-server-count": _drop("one process serves with all cores; see --request-threads and --lanes"),
@@ -192,7 +220,7 @@ _PREFIXES: Mapping[str, str] = {
     "--cohere-": "there is no Cohere API",
     "--mm-": _TEXT,
     "--video-": _TEXT,
-    "--lora-": _LORA,
+    "--lora-": NO_LORA_SETTING,
     "--eplb-": _ONE_DEVICE,
     "--moe-": _ENGINE_TUNING,
 }

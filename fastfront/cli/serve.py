@@ -34,8 +34,6 @@ from fastfront.errors import SetupError
 from fastfront.render.lookup import read_chat_template
 from fastfront.render.model_info import load_model_info
 
-_BEHIND_DASHES = "; what is for vLLM's engine alone goes behind a word `--`"
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the subcommand's arguments."""
@@ -48,25 +46,25 @@ def parse(words: Sequence[str], parser: ArgumentParser) -> Namespace:
     many = {name for name, action in declared.items() if action.nargs == "+"}
     _check_text(words, parser)
     words, engine_words = _divided(words)
-    more: Sequence[str] = ()
+    written = joined_dots([with_dashes(word) for word in words], declared)
+    more: list[str] = []
     try:
-        own, said = sift(joined_dots([with_dashes(word) for word in words], declared), declared)
-        args = parser.parse_args(own)
+        own = sift(written, declared, vllm=True)         # whatever the engine: the file may say it
+        args = parser.parse_args(own.kept)
         if args.config is not None:
-            more = config_words(args.config, given_flags(own), many, bool(args.model or args.model_flag))
-            more, further = sift(more, declared)
-            said += further
+            more = config_words(args.config, given_flags(own.kept), many, bool(args.model or args.model_flag))
             _check_text(more, parser)
-            args = parser.parse_args([*own, *more])
+            args = parser.parse_args([*own.kept, *sift(more, declared, vllm=True).kept])
+        own, of_file = (sift(each, declared, args.engine == "vllm") for each in (written, more))
     except UnsupportedFlagError as error:
-        parser.error(f"{error}{_BEHIND_DASHES if 'vllm' in words else ''}")
-    args.remarks = [*said, *remarks(args)]
-    args.engine_words = engine_words
+        parser.error(str(error))
+    args.remarks = [*own.remarks, *of_file.remarks, *remarks(args)]
+    args.engine_words = [*of_file.for_vllm, *own.for_vllm, *engine_words]
     groups = {
         str(group.title): [name for action in group._group_actions for name in action.option_strings]
         for group in parser._action_groups
     }
-    problem = conflict(args, groups, given_flags([*own, *more]))
+    problem = conflict(args, groups, given_flags([*own.kept, *of_file.kept]))
     if problem is not None:
         parser.error(problem)
     return args

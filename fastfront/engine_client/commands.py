@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fastfront.config import LoraOptions, ServeConfig, cache_folder
+from fastfront.engine_client.layout import value_of
 from fastfront.errors import SetupError
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -159,7 +160,8 @@ def engine_environment(config: ServeConfig, rank: int) -> dict[str, str]:
 
 def _devices(config: ServeConfig, rank: int) -> dict[str, str]:
     """The GPUs of one of several ranks of vLLM's: each is a server of its own, and would take the first ones."""
-    width = config.tensor_parallel_size
+    stages = value_of(config.engine_args, "--pipeline-parallel-size") or value_of(config.engine_args, "-pp")
+    width = config.tensor_parallel_size * (int(stages) if stages.isdecimal() else 1)
     first = config.local_ranks.index(rank) * width
     visible = os.environ.get(VISIBLE_DEVICES)
     if visible is None:

@@ -45,7 +45,7 @@ def engines(config: ServeConfig) -> tuple[Planned, ...]:
     if kind is None:
         return ()
     ranks = config.tensor_parallel_size
-    apart = ranks > 1 or "mp" in _value(config.engine_args, "--distributed-executor-backend")
+    apart = ranks > 1 or "mp" in value_of(config.engine_args, "--distributed-executor-backend")
     return tuple(
         Planned(
             kind.title.format(engine=engine),
@@ -58,7 +58,7 @@ def engines(config: ServeConfig) -> tuple[Planned, ...]:
     )
 
 
-def _value(words: tuple[str, ...], flag: str) -> str:
+def value_of(words: tuple[str, ...], flag: str) -> str:
     """The value of a flag among words, "" without it."""
     for word, following in zip(words, (*words[1:], ""), strict=False):
         if word.partition("=")[0] == flag:

@@ -165,7 +165,8 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--max-model-len", "big"], "--max-model-len"),
     (["MODEL", "--max-model-len", "0"], "--max-model-len"),
     (["MODEL", "--engine", "other"], "--engine"),
-    (["MODEL", "--engine", "vllm", "--load-format", "dummy"], "goes behind a word `--`"),
+    (["MODEL", "--load-format", "dummy"], "--load-format is not supported: safetensors are read"),
+    (["MODEL", "--lora-dtype", "auto"], "vllm's has (--engine vllm)"),
     (["MODEL", "--ssl-cert-reqs", "3"], "--ssl-cert-reqs"),
     (["MODEL", "--ssl-cert-reqs", "2", "--ssl-certfile", "a", "--ssl-keyfile", "b"], "--ssl-ca-certs"),
     (["MODEL", "--hf-token="], "--hf-token"),
@@ -402,6 +403,7 @@ def test_the_token_goes_to_the_hub_and_in_the_environment_to_engines(
     [
         (["-dp", "2"], None, ["0", "1"]),
         (["-dp", "2", "-tp", "2"], None, ["0,1", "2,3"]),
+        (["-dp", "2", "--pipeline-parallel-size", "2"], None, ["0,1", "2,3"]),
         (["-dp", "2", "-tp", "2"], "7,5,GPU-a,GPU-b,1", ["7,5", "GPU-a,GPU-b"]),
         (["-dp", "4", "-dpl", "2", "-dpr", "2"], None, ["0", "1"]),
         (["-dp", "2"], "", ["", ""]),

@@ -54,7 +54,8 @@ def test_dotted_flags_come_together_as_json() -> None:
     ],
 )
 def test_flags_without_effect_are_dropped_with_a_remark(words: list[str], kept: list[str]) -> None:
-    found, remarks = sift(words, {"--port"})
+    found, passed, remarks = sift(words, {"--port"})
+    assert not passed
     assert found == kept
     assert len(remarks) == (found != words)
     assert all("has no effect: " in remark for remark in remarks)
@@ -77,7 +78,7 @@ def test_flags_of_metrics_that_do_not_exist_are_told_at_start(tiny_folder: Path)
     ],
 )  # fmt: skip
 def test_flags_that_ask_for_nothing_are_accepted(words: list[str]) -> None:
-    assert sift(["M", *words], ()) == (["M"], [])
+    assert sift(["M", *words], ()) == (["M"], [], [])
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,46 @@ def test_flags_that_cannot_be_had_say_why(words: list[str], name: str, why: str)
     assert why in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("words", "passed", "remarks"),
+    [
+        (["-q", "awq", "M"], ["-q", "awq"], 0),
+        (["M", "--load-format=dummy", "--enforce-eager", "--port", "1"], ["--load-format=dummy", "--enforce-eager"], 0),
+        (["-O3", "M"], ["-O3"], 0),
+        (["-O.level", "3", "M"], ["-O.level", "3"], 0),
+        (["M", "--no-enable-chunked-prefill"], ["--no-enable-chunked-prefill"], 0),
+        (["M", "--kv-transfer-config.kv-role", "both"], ["--kv-transfer-config.kv-role", "both"], 0),
+        (["--cudagraph-capture-sizes", "1", "2", "M"], ["--cudagraph-capture-sizes", "1", "2"], 0),
+        (["--moe-backend", "triton", "M"], ["--moe-backend", "triton"], 0),
+        (["--pipeline-parallel-size", "1", "M"], ["--pipeline-parallel-size", "1"], 0),
+        (["--api-server-count", "4", "M"], [], 1),
+        (["--no-grpc", "M"], [], 0),
+    ],
+)
+def test_settings_of_vllms_engine_go_to_it(words: list[str], passed: list[str], remarks: int) -> None:
+    found = sift(words, {"--port"}, vllm=True)
+    assert [word for word in found.kept if word not in ("--port", "1")] == ["M"]
+    assert (found.for_vllm, len(found.remarks)) == (passed, remarks)
+
+
+def test_what_vllms_engine_has_but_this_frontend_cannot_serve_stays_refused() -> None:
+    for words in (["--enable-prompt-embeds"], ["--nnodes", "2"], ["--runner", "pooling"], ["--grpc"]):
+        with pytest.raises(UnsupportedFlagError):
+            sift(["M", *words], (), vllm=True)
+
+
+def test_the_file_may_say_whose_engine_it_is(tiny_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("engine: vllm\nload-format: dummy\nenforce-eager: true\n")
+    words = (str(tiny_folder), "--config", str(file), "-q", "awq", "--", "--x")
+    config = config_from(*words)
+    assert config.engine_args == ("--load-format=dummy", "--enforce-eager", "-q", "awq", "--x")
+    file.write_text("enforce-eager: true\n")
+    config = config_from(str(tiny_folder), "--config", str(file))
+    assert config.engine_args == ()
+    assert [remark.partition(":")[0] for remark in config.log.remarks] == ["--enforce-eager has no effect"]
+
+
 LONG = [f"--{name}" for name in (SWITCHES + VALUES).split()]
 
 
@@ -113,7 +154,7 @@ def test_every_flag_of_vllm_is_served_dropped_or_refused_with_a_reason(flag: str
         return
     words = ["M", flag] if flag[2:] in SWITCHES.split() else ["M", flag, "value"]
     try:
-        kept, said = sift(words, declared)
+        kept, _, said = sift(words, declared)
     except UnsupportedFlagError as error:
         kept, said = ["M"], [str(error)]
     assert kept == ["M"]                           # neither its value nor what follows it is taken for something else
@@ -124,11 +165,11 @@ def test_every_flag_of_vllm_is_served_dropped_or_refused_with_a_reason(flag: str
 
 def test_values_of_engine_args_are_left_alone() -> None:
     words = ["--engine-args", "--enable-prompt-embeds", "M"]
-    assert sift(words, {"--engine-args"}) == (words, [])
+    assert sift(words, {"--engine-args"}).kept == words
 
 
 def test_flags_that_exist_are_not_looked_up() -> None:
-    assert sift(["--enable-prompt-embeds"], {"--enable-prompt-embeds"}) == (["--enable-prompt-embeds"], [])
+    assert sift(["--enable-prompt-embeds"], {"--enable-prompt-embeds"}).kept == ["--enable-prompt-embeds"]
 
 
 def test_refusals_exit_2(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
