@@ -292,8 +292,9 @@ def test_everything_else_survives_the_codec() -> None:
     for reply in (Loaded(WorkerInfo(1, 2, 3, 4, 5, "d", "e")), Answer({"a": [1]}), Answer(None, ("ValueError", "text"))):
         assert codec.decode_reply(codec.encode(reply)) == reply
     arrays = Logprobs(np.array([[1, 2]], "<i4"), np.array([[0.5, -1]], "<f4"), np.zeros((0,), "<i8"))
-    reply = codec.decode_reply(codec.encode(Result(StepResult({"a": 1}, {"a": arrays}))))
+    reply = codec.decode_reply(codec.encode(Result(StepResult({"a": 1}, {"a": [2, 3]}, {"a": arrays}))))
     assert isinstance(reply, Result)
+    assert reply.result.further == {"a": [2, 3]}
     for mine, theirs in zip(arrays, reply.result.logprobs["a"], strict=True):
         assert mine.dtype == theirs.dtype
         assert mine.shape == theirs.shape
