@@ -25,12 +25,12 @@ from engine.scheduler.scheduler import Limits, Scheduler
 from tests.engine.adapters import ATTENTION, MLP, PROMPTS, TOKENS, WHOSE, answers_of, expected, merged, two_adapters
 from tests.engine.conftest import Spawn
 from tests.engine.offline import make_prompts, run_all
+from tests.engine.test_drafts import DRAFTING, following, with_oracle
 from tests.engine.tiny import reference
 from tests.engine.wire_frontend import WireFrontend
 
 pytestmark = pytest.mark.filterwarnings("default")
 TinyModel = Callable[..., Path]
-
 
 
 def executor_of(folder: Path, **fields: Any) -> UniExecutor:
@@ -82,6 +82,23 @@ def test_they_are_not_mixed_up_by_the_prefix_cache(tiny_model: TinyModel, tmp_pa
     assert answers == wanted * 3
     stats = scheduler.take_prefix_stats()
     assert (stats.requests, stats.hits) == (9, 6 * 48)
+
+
+def test_with_drafts(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several positions of one request are its adapter's."""
+    model = tiny_model("qwen3")
+    adapters = two_adapters(tmp_path, model, (*ATTENTION, *MLP))
+    chosen = [adapters[whose - 1] if whose else None for whose in WHOSE]
+    wanted = expected(tmp_path, model, adapters)
+    with_oracle(monkeypatch, following([prompt + answer for prompt, answer in zip(PROMPTS, wanted, strict=True)]))
+    for kernels in (True, False):
+        executor = executor_of(model, cpu_kernels=kernels)
+        answers, scheduler = run_all(
+            executor, PROMPTS, adapters=chosen, tokens=TOKENS, depth=1, caching=True, drafting=DRAFTING
+        )
+        executor.close()
+        assert answers == wanted
+        assert scheduler.take_draft_stats()["num_accepted_tokens"] > 0
 
 
 def test_few_at_a_time(tiny_model: TinyModel, tmp_path: Path) -> None:
