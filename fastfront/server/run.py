@@ -181,7 +181,8 @@ class Server:
         IdleCollector(self._live, lambda: sum(lane.pump.sends for lane in self._lanes)).start()
         self._gc_watch.start()
         trim()
-        log.info("ready in %.2f s: http://%s, model %s", time.monotonic() - self._started, where, config.served_model_name[0])
+        url = f"{'http' if tls is None else 'https'}://{where}"
+        log.info("ready in %.2f s: %s, model %s", time.monotonic() - self._started, url, config.served_model_name[0])
         return server
 
     def _check_start(self) -> None:

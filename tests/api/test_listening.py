@@ -63,6 +63,7 @@ def test_tls(start: StartServer, certificate: Certificate, pieces: Pieces) -> No
     a = pieces.byte_level("a")
     server = start("--ssl-certfile", str(cert), "--ssl-keyfile", str(key))
     port = int(at(server).rpartition(":")[2])
+    assert f" s: https://127.0.0.1:{port}, model" in server.log()
     mock = server.mock
     assert mock is not None
     context = ssl.create_default_context(cafile=str(cert))

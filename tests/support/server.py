@@ -23,7 +23,7 @@ from tests.support.processes import session_members, wait_gone, with_parent
 from tests.support.sse import Chunk, chunks
 from tests.support.waiting import wait_for
 
-READY = re.compile(r"ready in \S+ s: http://(\S+), model")
+READY = re.compile(r"ready in \S+ s: https?://(\S+), model")
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "hello"}]
 
