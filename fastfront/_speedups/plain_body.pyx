@@ -241,34 +241,20 @@ cdef object number(Reader *r, int shapes):
     return PyOS_string_to_double(copy, NULL, NULL)
 
 
-cdef object texts(Reader *r):
-    """A list of them, behind its bracket."""
+cdef object token_id(Reader *r):
+    return number(r, <int>SHAPE_INT) if c'0' <= after_space(r) <= c'9' else NOT_PLAIN
+
+
+cdef object listed(Reader *r, object (*item)(Reader *)):
+    """A list of what `item` reads, behind its bracket."""
     cdef list found = []
     if takes(r, c']'):
         return found
     while True:
-        item = text(r)
-        if item is NOT_PLAIN:
+        value = item(r)
+        if value is NOT_PLAIN:
             return NOT_PLAIN
-        found.append(item)
-        if takes(r, c']'):
-            return found
-        if not takes(r, c','):
-            return NOT_PLAIN
-
-
-cdef object ids(Reader *r):
-    """A list of them, behind its bracket."""
-    cdef list found = []
-    if takes(r, c']'):
-        return found
-    while True:
-        if not c'0' <= after_space(r) <= c'9':
-            return NOT_PLAIN
-        item = number(r, <int>SHAPE_INT)
-        if item is NOT_PLAIN:
-            return NOT_PLAIN
-        found.append(item)
+        found.append(value)
         if takes(r, c']'):
             return found
         if not takes(r, c','):
@@ -298,7 +284,6 @@ cdef str known_key(Reader *r):
 cdef object parts(Reader *r, bint nested):
     """An object of texts behind its brace; with `nested` a value may be a list of such objects."""
     cdef dict found = {}
-    cdef list inner
     cdef str key
     if takes(r, c'}'):
         return found
@@ -307,7 +292,7 @@ cdef object parts(Reader *r, bint nested):
         if key is None or PyDict_Contains(found, key) or not takes(r, c':'):
             return NOT_PLAIN
         if nested and takes(r, c'['):
-            value = objects(r, False)
+            value = listed(r, part)
         else:
             value = text(r)
         if value is NOT_PLAIN:
@@ -319,20 +304,12 @@ cdef object parts(Reader *r, bint nested):
             return NOT_PLAIN
 
 
-cdef object objects(Reader *r, bint nested):
-    """A list of such objects behind its bracket."""
-    cdef list found = []
-    if takes(r, c']'):
-        return found
-    while True:
-        item = parts(r, nested) if takes(r, c'{') else NOT_PLAIN
-        if item is NOT_PLAIN:
-            return NOT_PLAIN
-        found.append(item)
-        if takes(r, c']'):
-            return found
-        if not takes(r, c','):
-            return NOT_PLAIN
+cdef object part(Reader *r):
+    return parts(r, False) if takes(r, c'{') else NOT_PLAIN
+
+
+cdef object message(Reader *r):
+    return parts(r, True) if takes(r, c'{') else NOT_PLAIN
 
 
 cdef class PlainBodies:
@@ -438,11 +415,11 @@ cdef class PlainBodies:
         if c == c'[':
             r.p += 1
             if shapes & <int>SHAPE_MESSAGES:
-                return objects(r, True)
+                return listed(r, message)
             c = after_space(r)
             if shapes & <int>SHAPE_TEXTS and c == c'"':
-                return texts(r)
-            return ids(r) if shapes & <int>SHAPE_IDS and c != c']' else NOT_PLAIN
+                return listed(r, text)
+            return listed(r, token_id) if shapes & <int>SHAPE_IDS and c != c']' else NOT_PLAIN
         if c == c'{' and shapes & <int>SHAPE_FLAGS:
             r.p += 1
             return self.flags(r)

@@ -56,7 +56,7 @@ class Adapters:
         if name in self._served_names:
             raise _wrong(f"The lora adapter '{name}' conflicts with a served base model.")
         with self._changing:
-            before = self.known.get(name)
+            before = self.known[name] if name in self.known else None  # noqa: SIM401 - docs/structures.md, rules between threads
             if before is not None and not in_place:
                 raise _wrong(
                     f"The lora adapter '{name}' has already been loaded. If you want to load the adapter in place, set "
