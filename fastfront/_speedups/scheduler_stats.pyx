@@ -53,30 +53,41 @@ cdef int observe_seconds(Cursor *c, Histogram *h) noexcept nogil:
     return 0
 
 
-cdef int read_eviction(Cursor *c, Histogram *histograms) noexcept nogil:
-    """One block that was given away."""
-    cdef uint32_t pairs, gaps, n, k, i
+ctypedef int (*Field)(Cursor *c, const char *key, uint32_t n, void *into) noexcept nogil
+
+
+cdef struct CacheTotals:            # `tiers`: where hits by tier are added up; NULL: nowhere
+    uint64_t *queries
+    uint64_t *hits
+    SchedulerStats *tiers
+
+
+cdef int read_fields(Cursor *c, Field field, void *into) noexcept nogil:
+    """Gives `field` every key of a map, with the cursor at its value, which it takes. What is no map is passed over."""
+    cdef uint32_t pairs, n, k
     cdef const char *key
-    cdef int r
     if mp_peek(c) != MP_MAP:
         return mp_skip(c, 1)
     mp_map(c, &pairs)
     for k in range(pairs):
-        if mp_str(c, &key, &n) < 0:
+        if mp_str(c, &key, &n) < 0 or field(c, key, n, into) < 0:
             return -1
-        r = 0
-        if named(key, n, b"lifetime_seconds"):
-            r = observe_seconds(c, &histograms[<int>HIST_KV_LIFETIME])
-        elif named(key, n, b"idle_seconds"):
-            r = observe_seconds(c, &histograms[<int>HIST_KV_IDLE])
-        elif named(key, n, b"reuse_gaps_seconds") and mp_peek(c) == MP_ARRAY:
-            mp_array(c, &gaps)
-            for i in range(gaps):
-                if observe_seconds(c, &histograms[<int>HIST_KV_REUSE]) < 0:
-                    return -1
-        else:
-            r = mp_skip(c, 1)
-        if r < 0:
+    return 0
+
+
+cdef int eviction(Cursor *c, const char *key, uint32_t n, void *into) noexcept nogil:
+    """Of one block that was given away."""
+    cdef Histogram *histograms = <Histogram *>into
+    cdef uint32_t gaps, i
+    if named(key, n, b"lifetime_seconds"):
+        return observe_seconds(c, &histograms[<int>HIST_KV_LIFETIME])
+    if named(key, n, b"idle_seconds"):
+        return observe_seconds(c, &histograms[<int>HIST_KV_IDLE])
+    if not named(key, n, b"reuse_gaps_seconds") or mp_peek(c) != MP_ARRAY:
+        return mp_skip(c, 1)
+    mp_array(c, &gaps)
+    for i in range(gaps):
+        if observe_seconds(c, &histograms[<int>HIST_KV_REUSE]) < 0:
             return -1
     return 0
 
@@ -87,80 +98,43 @@ cdef int read_evictions(Cursor *c, Histogram *histograms) noexcept nogil:
         return mp_skip(c, 1)
     mp_array(c, &count)
     for k in range(count):
-        if read_eviction(c, histograms) < 0:
+        if read_fields(c, eviction, histograms) < 0:
             return -1
     return 0
 
 
-cdef int read_work(Cursor *c, SchedulerStats *s) noexcept nogil:
-    """perf_stats."""
-    cdef uint32_t pairs, n, k
-    cdef const char *key
-    cdef int r
-    if mp_peek(c) != MP_MAP:
-        return mp_skip(c, 1)
-    mp_map(c, &pairs)
-    for k in range(pairs):
-        if mp_str(c, &key, &n) < 0:
-            return -1
-        if named(key, n, b"num_flops_per_gpu"):
-            r = add_float(c, &s.flops)
-        elif named(key, n, b"num_read_bytes_per_gpu"):
-            r = add_float(c, &s.read_bytes)
-        elif named(key, n, b"num_write_bytes_per_gpu"):
-            r = add_float(c, &s.write_bytes)
-        else:
-            r = mp_skip(c, 1)
-        if r < 0:
-            return -1
-    return 0
+cdef int work(Cursor *c, const char *key, uint32_t n, void *into) noexcept nogil:
+    """Of perf_stats."""
+    cdef SchedulerStats *s = <SchedulerStats *>into
+    if named(key, n, b"num_flops_per_gpu"):
+        return add_float(c, &s.flops)
+    if named(key, n, b"num_read_bytes_per_gpu"):
+        return add_float(c, &s.read_bytes)
+    if named(key, n, b"num_write_bytes_per_gpu"):
+        return add_float(c, &s.write_bytes)
+    return mp_skip(c, 1)
 
 
-cdef int read_tiers(Cursor *c, SchedulerStats *s) noexcept nogil:
-    cdef uint32_t pairs, n, k
-    cdef const char *key
-    cdef int r
-    if mp_peek(c) != MP_MAP:
-        return mp_skip(c, 1)
-    mp_map(c, &pairs)
-    for k in range(pairs):
-        if mp_str(c, &key, &n) < 0:
-            return -1
-        if named(key, n, b"host"):
-            r = add(c, &s.host_hits)
-        elif named(key, n, b"p2p"):
-            r = add(c, &s.p2p_hits)
-        elif named(key, n, b"disk"):
-            r = add(c, &s.disk_hits)
-        else:
-            r = mp_skip(c, 1)
-        if r < 0:
-            return -1
-    return 0
+cdef int tier(Cursor *c, const char *key, uint32_t n, void *into) noexcept nogil:
+    cdef SchedulerStats *s = <SchedulerStats *>into
+    if named(key, n, b"host"):
+        return add(c, &s.host_hits)
+    if named(key, n, b"p2p"):
+        return add(c, &s.p2p_hits)
+    if named(key, n, b"disk"):
+        return add(c, &s.disk_hits)
+    return mp_skip(c, 1)
 
 
-cdef int read_cache(Cursor *c, uint64_t *queries, uint64_t *hits, SchedulerStats *tiers) noexcept nogil:
-    """`tiers`: where hits by tier are added up; NULL: nowhere."""
-    cdef uint32_t pairs, n, k
-    cdef const char *key
-    cdef int r
-    if mp_peek(c) != MP_MAP:
-        return mp_skip(c, 1)
-    mp_map(c, &pairs)
-    for k in range(pairs):
-        if mp_str(c, &key, &n) < 0:
-            return -1
-        if named(key, n, b"queries"):
-            r = add(c, queries)
-        elif named(key, n, b"hits"):
-            r = add(c, hits)
-        elif tiers != NULL and named(key, n, b"hits_by_source"):
-            r = read_tiers(c, tiers)
-        else:
-            r = mp_skip(c, 1)
-        if r < 0:
-            return -1
-    return 0
+cdef int cache(Cursor *c, const char *key, uint32_t n, void *into) noexcept nogil:
+    cdef CacheTotals *totals = <CacheTotals *>into
+    if named(key, n, b"queries"):
+        return add(c, totals.queries)
+    if named(key, n, b"hits"):
+        return add(c, totals.hits)
+    if totals.tiers != NULL and named(key, n, b"hits_by_source"):
+        return read_fields(c, tier, totals.tiers)
+    return mp_skip(c, 1)
 
 
 cdef int read_positions(Cursor *c, SchedulerStats *s) noexcept nogil:
@@ -176,29 +150,17 @@ cdef int read_positions(Cursor *c, SchedulerStats *s) noexcept nogil:
     return 0
 
 
-cdef int read_drafts(Cursor *c, SchedulerStats *s) noexcept nogil:
-    cdef uint32_t pairs, n, k
-    cdef const char *key
-    cdef int r
-    if mp_peek(c) != MP_MAP:
-        return mp_skip(c, 1)
-    mp_map(c, &pairs)
-    for k in range(pairs):
-        if mp_str(c, &key, &n) < 0:
-            return -1
-        if named(key, n, b"num_drafts"):
-            r = add(c, &s.drafts)
-        elif named(key, n, b"num_draft_tokens"):
-            r = add(c, &s.draft_tokens)
-        elif named(key, n, b"num_accepted_tokens"):
-            r = add(c, &s.accepted_tokens)
-        elif named(key, n, b"num_accepted_tokens_per_pos"):
-            r = read_positions(c, s)
-        else:
-            r = mp_skip(c, 1)
-        if r < 0:
-            return -1
-    return 0
+cdef int drafts(Cursor *c, const char *key, uint32_t n, void *into) noexcept nogil:
+    cdef SchedulerStats *s = <SchedulerStats *>into
+    if named(key, n, b"num_drafts"):
+        return add(c, &s.drafts)
+    if named(key, n, b"num_draft_tokens"):
+        return add(c, &s.draft_tokens)
+    if named(key, n, b"num_accepted_tokens"):
+        return add(c, &s.accepted_tokens)
+    if named(key, n, b"num_accepted_tokens_per_pos"):
+        return read_positions(c, s)
+    return mp_skip(c, 1)
 
 
 cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s, Histogram *histograms) noexcept nogil:
@@ -207,6 +169,9 @@ cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s, Histogram *histogram
     cdef int r
     cdef bint adapters_now = False, graph = False, look_again
     cdef Cursor look
+    cdef CacheTotals own, external
+    own.queries, own.hits, own.tiers = &s.queries, &s.hits, NULL
+    external.queries, external.hits, external.tiers = &s.external_queries, &s.external_hits, s
     if mp_map(c, &pairs) < 0:
         return -1
     for k in range(pairs):
@@ -221,15 +186,15 @@ cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s, Histogram *histogram
         elif named(key, n, b"kv_cache_usage"):
             r = 0 if mp_float(c, &s.kv_usage) == 0 else mp_skip(c, 1)
         elif named(key, n, b"prefix_cache_stats"):
-            r = read_cache(c, &s.queries, &s.hits, NULL)
+            r = read_fields(c, cache, &own)
         elif named(key, n, b"connector_prefix_cache_stats"):
-            r = read_cache(c, &s.external_queries, &s.external_hits, s)
+            r = read_fields(c, cache, &external)
         elif named(key, n, b"spec_decoding_stats"):
-            r = read_drafts(c, s)
+            r = read_fields(c, drafts, s)
         elif named(key, n, b"kv_cache_eviction_events"):
             r = read_evictions(c, histograms)
         elif named(key, n, b"perf_stats"):
-            r = read_work(c, s)
+            r = read_fields(c, work, s)
         else:
             if named(key, n, b"cudagraph_stats"):
                 graph = mp_peek(c) == MP_MAP
