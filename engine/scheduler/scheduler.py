@@ -189,7 +189,7 @@ class Scheduler:
                 planned.append(self._plan(plan, request, count, drafts))
                 budget -= count + len(drafts)
             index += 1
-        in_use = self.adapters_in_use()
+        in_use = self.adapters_in_use() if self.waiting else set()
         place = 0                                  # those before wait for adapters of others
         while not self.preempted and budget > 0 and len(self.running) < self.limits.max_num_seqs:
             place = self._foremost(place, in_use)
