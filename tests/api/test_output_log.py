@@ -34,12 +34,17 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield from serve(tmp_path_factory, "logged", *FLAGS)
 
 
-def asked(server: Server, number: int, path: str, body: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """How, output and finish reason of the lines of a request's answer, once there are `number` of them."""
+def asked(server: Server, path: str, body: dict[str, Any], choices: int = 1) -> list[tuple[str, str, str]]:
+    """How, output and finish reason of the lines of a request's answer, once all its choices have their last one."""
     before = len(LINE.findall(server.log()))
     response = server.post(path, {"model": "smollm2", **body})
     assert response.status_code == 200, response.text
-    found = wait_for(lambda: len(new := LINE.findall(server.log())[before:]) >= number and new, "the lines")
+
+    def look() -> list[tuple[str, ...]] | None:
+        new = LINE.findall(server.log())[before:]
+        return new if sum("delta" not in how for _, how, *_ in new) >= choices else None
+
+    found = wait_for(look, "the last lines")
     (request_id,) = {request_id for request_id, *_ in found}
     assert "Received request " + request_id in server.log()
     return [(how, output, finish) for _, how, output, finish in found]
@@ -62,9 +67,9 @@ def test_texts_of_every_api(logged: Server, pieces: Pieces, path: str, more: dic
     body = {**more, **scripted(*pieces.many("a", "'", "c"), then="stop")}
     thinks = path != COMPLETIONS                     # all of it is reasoning: nothing has ended that
     whole = "[reasoning: a'c]" if thinks else "a'c"
-    assert asked(logged, 1, path, body) == [("", repr(whole), "stop")]
+    assert asked(logged, path, body) == [("", repr(whole), "stop")]
     shown = [f"[reasoning: {piece}]" if thinks else piece for piece in ("a", "'", "c")]
-    assert asked(logged, 4, path, body | {"stream": True}) == [*map(delta, shown), complete(whole, "stop")]
+    assert asked(logged, path, body | {"stream": True}) == [*map(delta, shown), complete(whole, "stop")]
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
@@ -76,19 +81,19 @@ def test_thoughts_and_calls(logged: Server, pieces: Pieces, path: str) -> None:
         MESSAGES: {"messages": HELLO, "max_tokens": 99, "tools": [{"name": "f", "input_schema": {"type": "object"}}]},
     }[path]
     finish = "stop" if path == RESPONSES else "tool_calls"
-    assert asked(logged, 1, path, tools | script) == [("", repr('[tool_calls: f({"a": 1})]'), finish)]
-    found = asked(logged, 3, path, tools | script | {"stream": True})
+    assert asked(logged, path, tools | script) == [("", repr('[tool_calls: f({"a": 1})]'), finish)]
+    found = asked(logged, path, tools | script | {"stream": True})
     assert found[0] == delta("[reasoning: t]")
     assert found[1][1].startswith("'[tool_calls: ")
     assert found[-1] == complete('[tool_calls: f({"a": 1})]', finish)
 
 
 def test_choices_beams_and_batches_have_a_line_each(logged: Server) -> None:
-    found = asked(logged, 4, COMPLETIONS, {"prompt": "abc", "n": 2, "max_tokens": 1, "stream": True})
+    found = asked(logged, COMPLETIONS, {"prompt": "abc", "n": 2, "max_tokens": 1, "stream": True}, 2)
     assert [how for how, *_ in found] == [" (streaming delta)"] * 2 + [" (streaming complete)"] * 2
     searched = {"prompt": [[1000], [2000]], "n": 2, "use_beam_search": True, "max_tokens": 2}
-    assert len(asked(logged, 4, COMPLETIONS, searched)) == 4
-    assert len(asked(logged, 2, BATCH, {"messages": [HELLO, HELLO], "max_tokens": 2})) == 2
+    assert len(asked(logged, COMPLETIONS, searched, 4)) == 4
+    assert len(asked(logged, BATCH, {"messages": [HELLO, HELLO], "max_tokens": 2}, 2)) == 2
 
 
 def test_what_is_no_answer_is_not_logged(logged: Server, pieces: Pieces) -> None:
