@@ -10,12 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import setproctitle
 import zmq
 
-from fastfront._speedups.histograms import FAMILIES
 from fastfront._speedups.http_request import HttpRequest
 from fastfront._speedups.memory import trim
 from fastfront._speedups.pump import Pump
@@ -30,15 +29,9 @@ from fastfront.engine_client.rejoin import Rejoin
 from fastfront.engine_client.supervisor import Supervisor
 from fastfront.engine_client.utility import Utilities
 from fastfront.errors import EngineError, FastfrontError, SetupError
-from fastfront.metrics.engines import EngineCollector
-from fastfront.metrics.gc_watch import GcWatch
-from fastfront.metrics.graphs import GraphUses
 from fastfront.metrics.http import HttpMetrics
-from fastfront.metrics.lanes import LaneCollector
-from fastfront.metrics.registry import EngineStats, Metrics
 from fastfront.metrics.rejections import Rejections
-from fastfront.metrics.sleep import SleepOperations, SleepState
-from fastfront.metrics.stats_log import Counts, StatsLog, counts
+from fastfront.metrics.sleep import SleepOperations
 from fastfront.openai.failures import failure_event
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.server.access import AccessLog
@@ -49,6 +42,7 @@ from fastfront.server.cors import cors_of
 from fastfront.server.development import Development, development_mode
 from fastfront.server.engines import join_engines, supervisor_of
 from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
+from fastfront.server.figures import Figures
 from fastfront.server.gil import require_gil_off
 from fastfront.server.health import Health
 from fastfront.server.http import HttpServer, remove_socket_file
@@ -56,7 +50,6 @@ from fastfront.server.idle_gc import IdleCollector
 from fastfront.server.listen import describe_socket, make_server, open_socket, raise_open_files
 from fastfront.server.logs import configure_logging
 from fastfront.server.losses import Losses
-from fastfront.server.orca import Load
 from fastfront.server.output_log import OutputLog
 from fastfront.server.request_log import RequestLog
 from fastfront.server.routes import Routes, failure_answer
@@ -90,15 +83,11 @@ class Server:
         self._signals = 0
         self._bell = Bell()
         self._health = Health(self._bell.ring)
-        self._stats = EngineStats()
         self._balancer = Balancer(config.ranks, config.prefix_affinity)
-        self._gc_watch = GcWatch()
-        self._queues: dict[str, Callable[[], int]] = {}
-        self._graphs = GraphUses()
-        self._sleep = SleepState(config.served_model_name[0], config.ranks)
         self._utilities = Utilities(self._balancer)
         self._lanes: list[Lane] = []
-        self._losses = Losses(self._balancer, self._health, self._stats, self._lanes, config.steps_together)
+        self._figures = Figures(config, self._balancer, self._lanes)
+        self._losses = Losses(self._balancer, self._health, self._figures.engines, self._lanes, config.steps_together)
         self._supervisor: Supervisor | None = None
         self._access_log: AccessLog | None = None
         self._exporter = None if config.otlp_traces_endpoint is None else _exporter(config.otlp_traces_endpoint)
@@ -179,7 +168,7 @@ class Server:
             self._supervisor.watch()
         require_gil_off()
         IdleCollector(self._live, lambda: sum(lane.pump.sends for lane in self._lanes)).start()
-        self._gc_watch.start()
+        self._figures.gc_watch.start()
         trim()
         url = f"{'http' if tls is None else 'https'}://{where}"
         log.info("ready in %.2f s: %s, model %s", time.monotonic() - self._started, url, config.served_model_name[0])
@@ -208,7 +197,7 @@ class Server:
             )  # fmt: skip
             ping_s = self._config.sse_keep_alive_interval_s
             lane = Lane(
-                index, pair.sockets, pump, self._balancer, self._losses.dead, self._on_stats, ping_s, self._utilities.replied,
+                index, pair.sockets, pump, self._balancer, self._losses.dead, self._figures.put, ping_s, self._utilities.replied,
                 rejoin.payload,
             )  # fmt: skip
             self._lanes.append(lane)
@@ -224,7 +213,7 @@ class Server:
         adapters: AdapterLoader | None,
         tls: TlsContext | None,
     ) -> HttpServer:
-        config = self._config
+        config, queues = self._config, self._figures.queues
         request_log = RequestLog(serving.tokenizer.decode, config.log.max_prompt_chars) if config.log.requests else None
         rejections = Rejections(config.served_model_name[0])
         admission = self._admission(rejections)
@@ -235,11 +224,12 @@ class Server:
         if config.log.access:
             self._access_log = AccessLog(config.log.access_skips)
             self._access_log.start()
+            queues["access_log"] = self._access_log.pending
         if self._exporter is not None:
             self._exporter.start()
-        if config.log.stats_interval_s:
-            StatsLog(self._counts, config.log.stats_interval_s, self._graphs.take).start()
-        metrics = self._metrics(serving, engines)
+            queues["traces"] = self._exporter.pending
+        self._figures.start_log()
+        metrics = self._figures.metrics(serving, engines)
         if config.log.stats_interval_s:
             metrics.add(rejections)
         scrapes = Scrapes(metrics)
@@ -247,14 +237,14 @@ class Server:
         routes = Routes(
             serving, dispatcher, self._health, scrapes,
             docs=config.api_documents, key_scope=config.api_key_scope if config.api_keys else None,
-            trace=None if self._exporter is None else Tracer(self._exporter.add), load=self._load,
+            trace=None if self._exporter is None else Tracer(self._exporter.add), load=self._figures.load,
             outputs=OutputLog(config.log.max_prompt_chars, config.log.deltas) if config.log.outputs else None,
         )  # fmt: skip
         table = routes.table()
         if development_mode():
             operations = SleepOperations(time.time())
             metrics.add(operations)
-            table |= Development(config, self._utilities, self._lanes[0], self._sleep, operations).table()
+            table |= Development(config, self._utilities, self._lanes[0], self._figures.sleep, operations).table()
         if adapters is not None and config.lora.runtime_updates:
             table |= adapters.table()
         http_metrics = HttpMetrics(table, config.root_path, time.time())
@@ -270,7 +260,7 @@ class Server:
             request_id_headers=config.enable_request_id_headers,
             watch=Watch(None if self._bridge is not None else self._access_log, http_metrics),
         )
-        self._queues["requests"] = app.waiting
+        queues["requests"] = app.waiting
         intake: Callable[[HttpRequest], None] = app.intake
         if self._bridge is not None:
             name = sock.getsockname()
@@ -295,46 +285,11 @@ class Server:
         self._health.guard(admission.check)
         return admission
 
-    def _metrics(self, serving: Serving, engines: list[EngineInfo]) -> Metrics:
-        """All but the http_* metrics, which need the routes."""
-        created, pumps, queues = time.time(), [lane.pump for lane in self._lanes], self._queues
-        if self._access_log is not None:
-            queues["access_log"] = self._access_log.pending
-        if self._exporter is not None:
-            queues["traces"] = self._exporter.pending
-        own = LaneCollector(self._lanes, self._balancer, self._gc_watch, queues, created)
-        if not self._config.log.stats_interval_s:
-            return Metrics([own])
-        model, length = self._config.served_model_name[0], serving.max_model_len
-        custom = [name for family in self._config.histogram_buckets for name in FAMILIES[family]]
-        of_engines = EngineCollector(
-            model, pumps, self._balancer, engines, length, self._stats.latest, created, custom,
-            residency=self._config.metrics.kv_sample is not None,
-            draft_tokens=_draft_length(self._config),
-        )  # fmt: skip
-        return Metrics([of_engines, self._sleep, serving.tool_calls, own])
-
-    def _load(self) -> Load:
-        now = self._counts()
-        return Load(float(now.waiting), now.kv_usage)
-
-    def _counts(self) -> Counts:
-        return counts([lane.pump for lane in self._lanes], dict(zip(self._balancer.ranks, self._balancer.in_flight, strict=True)))
-
     # ---- while serving (other threads) -----------------------------------------------------------------------------------
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._signals += 1  # only the main thread runs signal handlers
         self._bell.ring()
-
-    def _on_stats(self, engine: int, stats: dict[str, Any]) -> None:
-        """An engine's newest scheduler_stats. On a lane's thread."""
-        self._stats.put(engine, stats)
-        if self._config.metrics.graphs:
-            self._graphs.add(stats.get("cudagraph_stats"))
-        waiting, usage = stats.get("num_waiting_reqs"), stats.get("kv_cache_usage")
-        if isinstance(waiting, int) and isinstance(usage, (int, float)):
-            self._balancer.report(engine, waiting, usage)
 
     # ---- end -------------------------------------------------------------------------------------------------------------
 
@@ -385,14 +340,6 @@ class Server:
         deadline = time.monotonic() + timeout_s
         while self._live() and time.monotonic() < deadline and self._signals <= signals:
             time.sleep(DRAIN_POLL_S)
-
-
-def _draft_length(config: ServeConfig) -> int | None:
-    """The most tokens of a draft, 0 if engines decide it; None: none are made, as far as is known here."""
-    if config.speculative is None:
-        return None
-    length = config.speculative.get("num_speculative_tokens")
-    return length if isinstance(length, int) else 0
 
 
 def _exporter(endpoint: str) -> Exporter:
