@@ -13,7 +13,6 @@ import argparse
 import os
 import random
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from engine.sampling.sampler import sample
 from engine.sampling.state import SequenceState
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Limits, Scheduler
+from tools.scratch import scratch_folder
 from tools.setup.paths import find_paths
 
 CACHE = find_paths(os.environ).cache
@@ -225,11 +225,11 @@ def main() -> int:
         print(f"gpu_check: no GPU that torch {torch.__version__} can use: nothing has been checked", file=sys.stderr)
         return 1
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder("gpu-check") as folder:
         model = args.model or str(CACHE / "models" / "smollm2")
         if not Path(model).is_dir():
             print(f"{model} is not here: a random model takes its place")
-            model = random_model(folder)
+            model = random_model(str(folder))
         different, chosen = sampled_alike(torch.device("cuda"))
         print(f"sampler: {different} of {chosen} tokens are others than on the CPU")
         good = different <= FEW * chosen

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import zmq
 
 from bench.peers.processes import Child
 from bench.process import Snapshot, snapshot
+from tools.scratch import scratch_folder
 from tools.setup.paths import find_paths
 
 ENGINE = b"\0\0"
@@ -166,10 +166,10 @@ def main(argv: list[str] | None = None) -> int:
     found = []
     print("| load | step ms | per second | engine CPU us each | cores |\n|---|---|---|---|---|")
     for step_ms in args.step_ms:
-        with tempfile.TemporaryDirectory(prefix="fastfront-mock-") as name:
-            drain = Drain(Path(name))
+        with scratch_folder("mock") as folder:
+            drain = Drain(folder)
             command = [str(python), "-m", "engine.mock", "--headless", "--linger-s", "0", "--handshake", drain.address]
-            child = Child("mock engine", [*command, "--step-ms", str(step_ms)], Path(name) / "mock.log")
+            child = Child("mock engine", [*command, "--step-ms", str(step_ms)], folder / "mock.log")
             try:
                 drain.accept()
                 for streams in map(int, args.streams):

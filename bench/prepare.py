@@ -16,7 +16,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from argparse import ArgumentParser
@@ -36,6 +35,7 @@ from fastfront.openai.completions import prepare_completion
 from fastfront.openai.serving import Serving, build_serving
 from fastfront.render.lookup import find_chat_templates
 from fastfront.streams.prepared import PreparedCall
+from tools.scratch import scratch_folder
 
 Prepare = Callable[[bytes, Callable[[str], str | None], Serving], PreparedCall]
 REQUESTS = 300
@@ -124,14 +124,14 @@ def counted(library: ctypes.CDLL) -> Callable[[str, Callable[[Any], object], lis
 
 def count(arguments: list[str]) -> None:
     """Runs this program under callgrind and prints what it counted."""
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "counting.so"
+    with scratch_folder("prepare") as folder:
+        library = folder / "counting.so"
         source = Path(__file__).with_name("counting.c")
         subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
         callgrind = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/out"]
         env = {**os.environ, _COUNTED: str(library)}
         subprocess.run([*callgrind, sys.executable, __file__, *arguments], check=True, env=env)
-        for path in sorted(Path(folder).glob("out.*"), key=lambda path: int(path.suffix[1:])):
+        for path in sorted(folder.glob("out.*"), key=lambda path: int(path.suffix[1:])):
             text = path.read_text(errors="replace")
             named, total = re.search(r"Client Request: (.*)", text), re.search(r"^totals: (\d+)", text, re.M)
             if named and total:

@@ -18,7 +18,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from bench.peers.base import SERVED, wait_healthy
 from bench.peers.engine import MockEngine
 from bench.peers.processes import Child, PeerFailed
 from bench.ports import free_port
+from tools.scratch import scratch_folder
 from tools.setup.paths import Paths, find_paths
 
 _READY_S = 120.0
@@ -110,8 +110,8 @@ def main() -> int:
     paths = find_paths(os.environ)
     names = ("requests", "streams", "prompt_tokens", "max_tokens", "extra")
     load = {name: getattr(arguments, name) for name in names}
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = (arguments.keep or Path(temporary)).resolve()
+    with scratch_folder("request") as temporary:
+        folder = (arguments.keep or temporary).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         root = (arguments.root or paths.root).resolve()
         try:

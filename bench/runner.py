@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,13 +12,14 @@ from typing import Any
 
 from bench.machine import commit, machine, versions
 from bench.peers.base import Peer, Running, Setting
-from bench.peers.processes import PeerFailed
+from bench.peers.processes import PeerFailed, die_with_parent
 from bench.plan import Plan
 from bench.process import snapshot
 from bench.record import FORMAT, Record, RecordError
 from bench.report.figures import first_token
 from bench.scenarios.measure import Sample, climb, measure, pauses
 from bench.scenarios.points import ceiling_known
+from tools.scratch import scratch_folder
 from tools.setup.paths import Paths
 
 INTERRUPTED = {"peer": "-", "repeat": 0, "error": "interrupted"}
@@ -127,9 +127,9 @@ class _Run:
         if not todo and not climbs:
             return
         running = None
-        with tempfile.TemporaryDirectory(prefix="fastfront-bench-") as folder:
+        with scratch_folder("bench") as folder:
             try:
-                with peer.start(Setting(self._paths, self._plan.model, Path(folder))) as running:
+                with peer.start(Setting(self._paths, self._plan.model, folder)) as running:
                     self._record["starts"].append(start_sample(running, repeat))
                     self._say(f"[{repeat + 1}/{self._plan.repeats}] {peer.name}: ready in {running.ready_s:.2f} s")
                     for point in todo:
@@ -204,13 +204,13 @@ def told(sample: Sample) -> str:
 
 def lanes(paths: Paths, model: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
     """The token path alone, one lane against two: what `python -m bench.step` measures; None if it cannot run."""
-    with tempfile.TemporaryDirectory(prefix="fastfront-bench-") as folder:
-        out = Path(folder) / "step.json"
+    with scratch_folder("bench") as folder:
+        out = folder / "step.json"
         argv = [str(paths.venv / "bin" / "python"), "-m", "bench.step", "--json", str(out)]
         try:
             subprocess.run(
                 [*argv, "--tokenizer", str(model / "tokenizer.json")], cwd=paths.root, stdout=subprocess.DEVNULL,
-                timeout=_LANES_S, check=True,
+                timeout=_LANES_S, check=True, preexec_fn=die_with_parent,
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
             say(f"lanes: {error}")

@@ -15,8 +15,8 @@ import json
 import multiprocessing
 import os
 import platform
+import secrets
 import sys
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -99,8 +99,7 @@ class MultiprocessingQueue(Queue):
 class ZmqIpc(Queue):
     def __init__(self, readers: int) -> None:
         super().__init__(readers)
-        self._folder = tempfile.TemporaryDirectory()
-        self._address = f"ipc://{self._folder.name}/queue"
+        self._address = f"ipc://@fastfront-queue-{secrets.token_hex(8)}"
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
 
     def reader(self, number: int) -> Callable[[], Any]:
@@ -124,7 +123,6 @@ class ZmqIpc(Queue):
     def close(self) -> None:
         if self._context is not None:
             self._context.destroy(linger=1000)
-        self._folder.cleanup()
 
 
 VARIANTS: dict[str, type[Queue]] = {"ring": Ring, "mp.Queue": MultiprocessingQueue, "zmq ipc": ZmqIpc}

@@ -3,24 +3,32 @@
     keeper.py TITLE COMMAND...
 
 Ends with the command's exit status (128 + N for signal N). SIGTERM and SIGINT are passed on. When the parent ends, or the command
-does, all that descends from the command is killed. A file of its own, with nothing but the standard library, so that any
-interpreter can run it.
+does, all that descends from the command is killed, and the folder removed where vLLM's processes make sockets for each other.
+A file of its own, with nothing but the standard library, so that any interpreter can run it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
+import glob
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LOOK_S = 1.0
 TRACKERS_S, TRACKERS_POLL_S = 3.0, 0.02
 ORPHANED = 1
+SOCKETS = "VLLM_RPC_BASE_PATH"
+FOLDER = "fastfront-keeper-"
+LONGEST = 40  # of a folder's path, in bytes: with ours and a name of 36 below it a socket's may have 107
 WATCHED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1}
 
 
@@ -35,8 +43,14 @@ def main(argv: list[str]) -> int:
         # Orphans of the command become our children: they can be found and waited for. Ours is told to end with its parent.
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
+    with contextlib.nullcontext(os.environ[SOCKETS]) if SOCKETS in os.environ else socket_folder() as sockets:
+        return keep(command, {**os.environ, SOCKETS: sockets}, parent)
+
+
+def keep(command: list[str], env: dict[str, str], parent: int) -> int:
+    """Run the command and end what is left of it; its exit status."""
     try:
-        child = subprocess.Popen(command, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED))
+        child = subprocess.Popen(command, env=env, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED))
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         return 127
@@ -48,6 +62,41 @@ def main(argv: list[str]) -> int:
     finally:
         kill_descendants()
     return ORPHANED if status is None else 128 - status if status < 0 else status
+
+
+@contextlib.contextmanager
+def socket_folder() -> Iterator[str]:
+    """A new folder, removed at the end. Its lock tells that it is in use: those of keepers that were killed are removed first."""
+    where = tempfile.gettempdir()
+    if len(os.fsencode(where)) > LONGEST:
+        where = "/tmp"
+    for left in glob.glob(os.path.join(glob.escape(where), FOLDER + "*")):
+        with contextlib.suppress(OSError):
+            lock = locked(left, fcntl.LOCK_NB)
+            shutil.rmtree(left)
+            os.close(lock)
+    while True:
+        path = tempfile.mkdtemp(prefix=FOLDER, dir=where)
+        with contextlib.suppress(FileNotFoundError):  # another keeper has removed it before it was locked
+            lock = locked(path)
+            break
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def locked(path: str, how: int = 0) -> int:
+    """A descriptor of a folder, with a lock. OSError if it is not there, or another process has one and LOCK_NB is given."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | how)
+        os.stat(path)
+    except OSError:
+        os.close(folder)
+        raise
+    return folder
 
 
 def kill_descendants() -> None:

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from bench.interop.sides import ENGINES, FRONTENDS, Places, Side
 from bench.peers.base import wait_healthy
 from bench.peers.processes import Child, PeerFailed
 from bench.ports import free_port
+from tools.scratch import scratch_folder
 from tools.setup.paths import find_paths
 
 
@@ -55,7 +55,8 @@ def run_cell(frontend: Side, engine: Side, places: Places, folder: Path, timeout
     began = time.monotonic()
     try:
         for side, what in ((frontend, "frontend"), (engine, "engine")):
-            children.append(Child(f"{name} {what}", side.command(places), folder / f"{name}-{what}.log", side.env))
+            env = {**side.env, "VLLM_RPC_BASE_PATH": str(folder)}  # sockets of vLLM, which it leaves behind
+            children.append(Child(f"{name} {what}", side.command(places), folder / f"{name}-{what}.log", env))
         cell.ready_s = wait_healthy(places.port, children, timeout_s) - began
         client = Client(places.port)
         for check, ask in CHECKS:
@@ -110,11 +111,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write all results there")
     args = parser.parse_args()
     cells = []
-    with tempfile.TemporaryDirectory(prefix="interop-") as folder:
+    with scratch_folder("interop") as folder:
         for engine in _chosen(ENGINES, args.engines, parser):
             for frontend in _chosen(FRONTENDS, args.frontends, parser):
                 places = Places(paths, args.model.resolve(), free_port(), free_port())
-                cell = run_cell(frontend, engine, places, Path(folder), args.timeout)
+                cell = run_cell(frontend, engine, places, folder, args.timeout)
                 cells.append(cell)
                 print(f"{frontend.title}, {engine.title}: {cell.words()}", flush=True)
                 for check, why in cell.failed.items():

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from typing import Any, Literal
 from bench.load.bodies import bodies, vary_at
 from bench.load.build import program
 from bench.load.options import Load, LoadError
+from tools.scratch import scratch_folder
 
 Phase = Literal["measuring", "ended"]
 _MANY_STREAMS = 512
@@ -28,10 +28,10 @@ def run(load: Load, on_phase: Callable[[Phase], None] | None = None) -> dict[str
     behind its end: the places to read a server's CPU time. Raises LoadError; failing requests are part of the result instead.
     """
     binary = program()
-    with tempfile.TemporaryDirectory(prefix="fastfront-load-") as folder:
+    with scratch_folder("load") as folder:
         path = load.bodies
         if path is None:
-            path = Path(folder) / "bodies.jsonl"
+            path = folder / "bodies.jsonl"
             with path.open("w", encoding="utf-8") as file:
                 file.writelines(line + "\n" for line in bodies(load))
         argv = [str(binary), *_arguments(load, path)]

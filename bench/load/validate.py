@@ -27,7 +27,6 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from bench.peers.base import SERVED, Running, Setting
 from bench.peers.fastfront import FASTFRONT
 from bench.peers.floor import FLOOR
 from bench.peers.processes import PeerFailed
+from tools.scratch import scratch_folder
 from tools.setup.paths import Paths, find_paths
 
 TOLERANCE = 0.05
@@ -151,9 +151,9 @@ def main(argv: list[str] | None = None) -> int:
     if not os.access(args.vllm_rs, os.X_OK):
         print(f"bench.load.validate: --vllm-rs {args.vllm_rs}: not there; make bench-peers brings it", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="fastfront-validate-") as name:
+    with scratch_folder("validate") as folder:
         try:
-            results = _run(paths, args.model.resolve(), args.vllm_rs, Path(name), args.repeats)
+            results = _run(paths, args.model.resolve(), args.vllm_rs, folder, args.repeats)
         except (LoadError, OtherFailed, PeerFailed) as error:
             print(f"bench.load.validate: {error}", file=sys.stderr)
             return 2

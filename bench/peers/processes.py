@@ -28,7 +28,8 @@ def session_members(session: int) -> list[int]:
     return [pid for pid, fields in all_processes() if int(fields[3]) == session and fields[0] not in "ZX"]
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """For a child that has not become its program yet: SIGTERM when the thread that started it ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
@@ -54,7 +55,7 @@ class Child:
                     stdout=sink,
                     stderr=sink,
                     start_new_session=True,
-                    preexec_fn=_die_with_parent,
+                    preexec_fn=die_with_parent,
                 )
             except OSError as error:
                 raise PeerFailed(f"{name}: {error}") from error

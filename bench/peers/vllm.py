@@ -36,7 +36,8 @@ def start_python(setting: Setting, servers: int) -> Running:
     command = [str(setting.paths.peers / "vllm" / "bin" / "python"), "-m", "vllm.entrypoints.cli.main"]
     command += [*_flags(setting, port, rpc_port), "--api-server-count", str(servers), "--disable-uvicorn-access-log"]
     command += ["--enable-auto-tool-choice"]
-    return start_in_front(f"vllm-python-{servers}", setting, command, port, rpc_port, _ENV)
+    env = {**_ENV, "VLLM_RPC_BASE_PATH": str(setting.folder)}  # its sockets between processes, which it leaves behind
+    return start_in_front(f"vllm-python-{servers}", setting, command, port, rpc_port, env)
 
 
 def start_rust(setting: Setting) -> Running:

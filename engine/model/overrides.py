@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ def config_of(folder: str, overrides: Mapping[str, Any]) -> Any:
     content = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
-    with tempfile.TemporaryDirectory(prefix="fastfront-") as changed:
-        (Path(changed) / "config.json").write_text(json.dumps(overridden(content, overrides)), encoding="utf-8")
-        return transformers.AutoConfig.from_pretrained(changed, local_files_only=True)
+    with open(os.memfd_create("fastfront-config", os.MFD_CLOEXEC), "wb") as changed:  # a file that nothing can leave behind
+        changed.write(json.dumps(overridden(content, overrides)).encode())
+        changed.flush()
+        return transformers.AutoConfig.from_pretrained(f"/proc/self/fd/{changed.fileno()}", local_files_only=True)
 
 
 def overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def name() -> Iterator[str]:
     found = f"fastfront-test-{secrets.token_hex(6)}"
     yield found
     assert found not in shared_memory()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A temporary folder of its own, with a path short enough for sockets."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="ff-") as name:
+        yield Path(name)
 
 
 def keep(*command: str) -> subprocess.Popen[str]:
@@ -82,3 +90,32 @@ def test_the_parent_is_killed(name: str) -> None:
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
         gone(parent)
+
+
+def test_sockets_that_a_command_leaves_are_removed(folder: Path) -> None:
+    """So are those of a keeper that was killed, by the next one; not those of one that runs."""
+    left = "import os, pathlib, sys; pathlib.Path(os.environ['VLLM_RPC_BASE_PATH'], 'socket').touch(); print('ready', flush=True)"
+    env = {**os.environ, "TMPDIR": str(folder)}
+    words = [sys.executable, str(KEEPER), "kept", sys.executable, "-c"]
+    waits = [*words, left + "; sys.stdin.read()"]
+    with (
+        subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as living,
+        subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as killed,
+    ):
+        for keeper in (living, killed):
+            assert keeper.stdout is not None
+            assert keeper.stdout.readline() == "ready\n"
+        killed.kill()
+        killed.wait()
+        assert len(list(folder.glob("*/socket"))) == 2
+        subprocess.run([*words, left], env=env, check=True, stdout=subprocess.DEVNULL)
+        assert len(list(folder.glob("*/socket"))) == 1
+        living.communicate()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_place_for_sockets_that_is_set_stays(folder: Path) -> None:
+    code = "import os; raise SystemExit(os.environ['VLLM_RPC_BASE_PATH'] != '/elsewhere')"
+    env = {**os.environ, "TMPDIR": str(folder), "VLLM_RPC_BASE_PATH": "/elsewhere"}
+    subprocess.run([sys.executable, str(KEEPER), "kept", sys.executable, "-c", code], env=env, check=True)
+    assert list(folder.iterdir()) == []

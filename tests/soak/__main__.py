@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from pathlib import Path
 
 from tests.soak.load import soak
 from tests.support.mock import MockEngine
 from tests.support.server import Server
+from tools.scratch import scratch_folder
 
 
 def main(argv: list[str]) -> int:
     """Fails if a request is lost or hangs."""
     requests = int(argv[0]) if argv else 200_000
     connections = int(argv[1]) if len(argv) > 1 else 64
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with Server(folder, *argv[2:], mock=MockEngine(folder).quiet()) as server:
-            server.wait_ready()
-            figures = soak(server, requests, connections)
+    with scratch_folder("soak") as folder, Server(folder, *argv[2:], mock=MockEngine(folder).quiet()) as server:
+        server.wait_ready()
+        figures = soak(server, requests, connections)
     print(json.dumps(figures.as_dict()))
     return 0
 

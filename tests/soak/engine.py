@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
-from pathlib import Path
 
 from tests.soak.mixed import mixed_load
 from tests.support.server import Server
+from tools.scratch import scratch_folder
 
 BLOCKS = 100
 """Too few for the load at times: requests are preempted."""
@@ -24,7 +23,7 @@ def main(argv: list[str]) -> int:
     options, flags = ap.parse_known_args(argv)
     serve = ["--served-model-name", "m", "--max-model-len", "1024", "--max-num-seqs", "24"]
     serve += ["--max-num-batched-tokens", "256", "--num-gpu-blocks-override", str(BLOCKS), *flags]
-    with tempfile.TemporaryDirectory() as name, Server(Path(name), *serve, model="smollm2") as server:
+    with scratch_folder("soak") as folder, Server(folder, *serve, model="smollm2") as server:
         server.wait_ready(timeout_s=300)
         try:
             figures = mixed_load(server, options.minutes * 60, options.clients, options.seed)

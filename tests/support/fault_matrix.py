@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from tests.support.processes import session_members, shared_memory, title, unix_
 from tests.support.server import COMPLETIONS, Server
 from tests.support.sse import frames
 from tests.support.waiting import wait_for
+from tools.scratch import scratch_folder
 
 FLAGS = (
     "--data-parallel-size", "2", "--tensor-parallel-size", "2", "--engine-restarts", "9", "--max-model-len", "512",
@@ -183,8 +183,7 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with scratch_folder("faults") as folder:
         (folder / "model").mkdir()
         before = segments()
         with Server(folder, *FLAGS, model=tiny_folder(folder / "model")) as server:
