@@ -87,6 +87,7 @@ cdef struct CallC:
     bint given_up               # no answer, or none to its end
     uint32_t n_choices
     uint32_t remaining          # choices that are not finished
+    uint32_t tokenless          # choices in the table of which no token has come
     uint64_t prompt_tokens      # of all prompts
     uint64_t completion_tokens  # of all finished choices
     Buf head                    # answer up to the choices: `data: {"id":...,"choices":[` or without `data: `
@@ -115,6 +116,7 @@ cdef class Call:
     cdef public object on_end           # called once by the lane, with the Call, when it is over (any way)
     cdef public object again            # makes the call anew for other engines (fastfront.streams.dispatcher); None: cannot
     cdef readonly str external_id
+    cdef readonly str adapter           # the LoRA adapter that it is for, or None
     cdef readonly double arrival_time   # unix seconds
     cdef int build(
         self, PreparedCall prepared, Vocabulary vocabulary, object protocol, list engines, int client_index, str fingerprint,

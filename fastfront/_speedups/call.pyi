@@ -13,6 +13,7 @@ class Call:
     sink: Sink | None
     headers: list[tuple[str, str]] | None
     external_id: str
+    adapter: str | None
     arrival_time: float
     disconnected: bool
     def __init__(
@@ -37,6 +38,10 @@ class Call:
     def ended(self) -> bool: ...
     @property
     def usage(self) -> tuple[int, int]: ...
+    @property
+    def awaits_token(self) -> bool: ...
+    @property
+    def has_token(self) -> bool: ...
     @property
     def first_token_s(self) -> float | None: ...
     @property

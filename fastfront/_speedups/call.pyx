@@ -179,6 +179,7 @@ cdef class Call:
         self.sink = prepared.sink
         c.has_sink = prepared.sink is not None
         self.external_id = prepared.external_id
+        self.adapter = None if prepared.lora_request is None else prepared.model
         self.arrival_time = arrival_time
         c.chat = prepared.kind == "chat"
         c.stream = prepared.stream
@@ -277,6 +278,16 @@ cdef class Call:
     def usage(self) -> tuple:
         """(prompt tokens, completion tokens of the finished choices)."""
         return self.c.prompt_tokens, self.c.completion_tokens
+
+    @property
+    def awaits_token(self) -> bool:
+        """Whether a choice has no token yet. Any thread, as of just now; meaningful from `attach` until its end."""
+        return self.c.tokenless > 0
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a choice that has tokens is being generated. As above."""
+        return self.c.remaining > self.c.tokenless
 
     @property
     def first_token_s(self):

@@ -83,6 +83,7 @@ cdef class Pump(MessageReader):
     cdef object fail_body, fail_event, sse_headers, json_headers
     cdef int local_engines              # those with a lower index share this machine's clock
     cdef readonly uint64_t sends        # events written to connections, or handed to middleware
+    cdef set adapted                    # calls for LoRA adapters that are not over
     cdef list gone                      # calls given up while a message's events are sent
     cdef readonly list errors           # exceptions of calls' Python; the lane logs and empties it
 
@@ -95,6 +96,7 @@ cdef class Pump(MessageReader):
         self.fail_event = fail_event
         self.sse_headers = sse_headers
         self.json_headers = json_headers
+        self.adapted = set()
         self.gone = []
         self.errors = []
 
@@ -122,6 +124,8 @@ cdef class Pump(MessageReader):
             self.errors.append(error)
             self.turn_away(call)
             return []
+        if call.adapter is not None:
+            self.adapted.add(call)
         self.counters.submitted(c)
         return adds
 
@@ -176,6 +180,16 @@ cdef class Pump(MessageReader):
     def prompt_tokens(self) -> int:
         """Of all choices that were submitted."""
         return self.counters.total_prompt_tokens
+
+    def adapters(self):
+        """(adapters of which a request waits for its first token, adapters of which one has tokens): two sets of names. Any thread."""
+        waiting, running = set(), set()
+        for call in self.adapted.copy():
+            if call.awaits_token:
+                waiting.add(call.adapter)
+            if call.has_token:
+                running.add(call.adapter)
+        return waiting, running
 
     def unsent(self, int engine):
         """Calls with a choice on this engine (-1: any) that can begin anew elsewhere: nothing of them has been sent."""
@@ -238,7 +252,7 @@ cdef class Pump(MessageReader):
         """Takes one EngineCoreOutputs message, with the frames `aux` that follow it, and answers its streams.
 
         Returns (engine index, rest): `rest` is None, or the bytes from scheduler_stats on when Python should look at them: a
-        reply to a utility call, stats that tell of a changed load or of LoRA adapters, what cannot be read. Raises
+        reply to a utility call, stats that tell of a changed load, what cannot be read. Raises
         EngineMessageError for a malformed message; what stood before the fault has been answered.
         """
         cdef const unsigned char[::1] view
@@ -434,6 +448,8 @@ cdef class Pump(MessageReader):
         on_end = call.on_end
         call.on_end = None
         call.again = None
+        if call.adapter is not None:
+            self.adapted.discard(call)
         if on_end is not None:
             on_end(call)
         call.protocol = None

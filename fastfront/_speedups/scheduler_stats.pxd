@@ -22,12 +22,10 @@ cdef struct SchedulerStats:
     uint64_t accepted_at[32]        # accepted tokens by place in their draft
     uint32_t positions              # of those, as many as the engine has told of
     double flops, read_bytes, write_bytes           # estimated, of a device; whole numbers, too large for integers in the long run
-    bint adapters                   # the newest named LoRA adapters
     int64_t told_waiting            # waiting and deferred, and kv_usage, when Python was last told
     double told_usage
 
 
 # Reads a scheduler_stats map into `s`, and what became of KV blocks into `histograms`, the engine's; unknown keys are passed over.
-# 0; 1 if Python should look at it too: the load has changed, there are (or no longer are) LoRA adapters, or it tells of a recorded
-# graph; -1 if it is malformed: the cursor then stands anywhere.
+# 0; 1 if Python should look at it too: the load has changed, or it tells of a recorded graph; -1 if it is malformed: the cursor then stands anywhere.
 cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s, Histogram *histograms) noexcept nogil

@@ -164,11 +164,10 @@ cdef int drafts(Cursor *c, const char *key, uint32_t n, void *into) noexcept nog
 
 
 cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s, Histogram *histograms) noexcept nogil:
-    cdef uint32_t pairs, n, k, adapters
+    cdef uint32_t pairs, n, k
     cdef const char *key
     cdef int r
-    cdef bint adapters_now = False, graph = False, look_again
-    cdef Cursor look
+    cdef bint graph = False, look_again
     cdef CacheTotals own, external
     own.queries, own.hits, own.tiers = &s.queries, &s.hits, NULL
     external.queries, external.hits, external.tiers = &s.external_queries, &s.external_hits, s
@@ -198,19 +197,11 @@ cdef int scheduler_stats_read(Cursor *c, SchedulerStats *s, Histogram *histogram
         else:
             if named(key, n, b"cudagraph_stats"):
                 graph = mp_peek(c) == MP_MAP
-            elif named(key, n, b"running_lora_adapters") or named(key, n, b"waiting_lora_adapters"):
-                look = c[0]
-                if mp_peek(c) == MP_MAP and mp_map(&look, &adapters) == 0 and adapters:
-                    adapters_now = True
             r = mp_skip(c, 1)
         if r < 0:
             return -1
     s.messages += 1
-    look_again = (
-        adapters_now or s.adapters or graph
-        or s.waiting + s.deferred != s.told_waiting or fabs(s.kv_usage - s.told_usage) >= USAGE_STEP
-    )
-    s.adapters = adapters_now
+    look_again = graph or s.waiting + s.deferred != s.told_waiting or fabs(s.kv_usage - s.told_usage) >= USAGE_STEP
     if look_again:
         s.told_waiting = s.waiting + s.deferred
         s.told_usage = s.kv_usage

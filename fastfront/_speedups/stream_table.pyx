@@ -100,11 +100,13 @@ cdef class StreamTable:
         self.table[ch.slot] = ch
         self.live += 1
         ch.prefilling = True
+        ch.call.tokenless += 1
         self.prefill_tokens += ch.prompt_tokens
 
     cdef void prefilled(self, Choice *ch) noexcept nogil:
         if ch.prefilling:
             ch.prefilling = False
+            ch.call.tokenless -= 1
             self.prefill_tokens -= ch.prompt_tokens
 
     cdef void detach(self, Choice *ch) noexcept nogil:

@@ -9,9 +9,12 @@ SHORTEST = 64  # tokens; shorter beginnings are cheaper to compute than to wait 
 CAPACITY = 65_536
 
 
-def beginnings(prompt: Sequence[int], salt: str | None) -> list[int]:
-    """Hashes of the prompt's first 64, 128, 256, ... tokens, each made of the one before: every token is hashed once."""
-    start, end, key = 0, SHORTEST, hash(salt)
+def beginnings(prompt: Sequence[int], salt: str | None = None, adapter: bytes | None = None) -> list[int]:
+    """Hashes of the prompt's first 64, 128, 256, ... tokens, each made of the one before: every token is hashed once.
+
+    Caches share nothing between salts, nor between adapters (`adapter`: the wire's lora_request).
+    """
+    start, end, key = 0, SHORTEST, hash((salt, adapter))
     found = []
     while end <= len(prompt):
         key = hash((key, *prompt[start:end]))

@@ -29,12 +29,17 @@ class Balancer(EngineLoads):
         self._prefixes = PrefixTable()
 
     def pick(
-        self, count: int, rank: int | None = None, prompt: Sequence[int] | None = None, salt: str | None = None
+        self,
+        count: int,
+        rank: int | None = None,
+        prompt: Sequence[int] | None = None,
+        salt: str | None = None,
+        adapter: bytes | None = None,
     ) -> list[int]:
-        """Engines for `count` new requests, as `choose` has it; with affinity `prompt` and its cache `salt` are looked at."""
+        """Engines for `count` new requests, as `choose` has it; with affinity by `beginnings` of the others."""
         if not self.looks_at_prompts or prompt is None or rank is not None:
             return self.choose(count, rank)
-        keys = beginnings(prompt, salt)
+        keys = beginnings(prompt, salt, adapter)
         with self._lock:
             chosen = self.choose(count, None, self._prefixes.find(keys))
             if chosen:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
@@ -53,7 +53,6 @@ FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")  # in the or
 CACHE_FACTS = (
     "block_size", "num_gpu_blocks", "mamba_block_size", "kv_cache_size_tokens", "kv_cache_max_concurrency",
 )  # fmt: skip
-ADAPTERS = ("waiting_lora_adapters", "running_lora_adapters")
 LABELS = ["model_name", "engine"]
 Count = Literal[
     "tokens", "prompt_tokens", "computed_tokens", "cached_tokens", "external_tokens", "preemptions", "queries", "hits",
@@ -95,7 +94,6 @@ class EngineCollector:
         balancer: Balancer,
         engines: Sequence[EngineInfo],
         max_model_len: int,
-        stats: Callable[[], Mapping[int, Mapping[str, Any]]],
         created: float,
         custom: Iterable[str] = (),
         residency: bool = False,
@@ -104,15 +102,12 @@ class EngineCollector:
         """`custom` are the histograms with bounds of the operator's. `residency`: engines tell of KV blocks' lives.
 
         `draft_tokens` is the most that a draft has, 0 if that is not known; None: no engine is known to make any.
-
-        `stats()` gives the engines' newest scheduler_stats, which are looked at for LoRA adapters only.
         """
         self._model = model_name
         self._pumps = pumps
         self._balancer = balancer
         self._engines = engines
         self._max_model_len = max_model_len
-        self._stats = stats
         self._created = created
         self._ending = TOKEN_HISTOGRAMS.difference(custom)
         self._histogram_names = [name for name in ENGINE_NAMES if residency or name not in RESIDENCY]
@@ -218,19 +213,18 @@ class EngineCollector:
         return family
 
     def _adapters(self) -> Iterator[Metric]:
-        """LoRA adapters, while engines tell of some."""
+        """Where engines serve LoRA adapters: those that requests here wait for, or have tokens of."""
+        serving = [engine.limits for engine in self._engines if engine.limits.get("supports_lora")]
+        if not serving:
+            return
         family = GaugeMetricFamily(
-            "vllm:lora_requests_info", "When adapters were last in use.",
-            labels=["max_lora", *ADAPTERS],
+            "vllm:lora_requests_info", "Now, by adapters in use: requests wait for their first token, or have some.",
+            labels=["max_lora", "waiting_lora_adapters", "running_lora_adapters"],
         )  # fmt: skip
-        stats = self._stats()
-        for engine in self._engines:
-            told = stats.get(engine.index, {})
-            names = [",".join(sorted(map(str, told.get(key) or ()))) for key in ADAPTERS]
-            if any(names):
-                family.add_metric([str(engine.limits.get("max_loras", 0)), *names], time.time())
-        if family.samples:
-            yield family
+        lanes = [pump.adapters() for pump in self._pumps]
+        waiting, running = (",".join(sorted(set[str]().union(*names))) for names in zip(*lanes, strict=True))
+        family.add_metric([str(max(limits.get("max_loras", 0) for limits in serving)), waiting, running], time.time())
+        yield family
 
 
 def added(read: Sequence[Counts]) -> Counts:

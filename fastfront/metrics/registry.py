@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-
-
-class EngineStats:
-    """The newest scheduler_stats of every engine that lanes passed on. Written by lanes, read by whoever asks."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._latest: dict[int, dict[str, Any]] = {}
-
-    def put(self, engine: int, stats: dict[str, Any]) -> None:
-        with self._lock:
-            self._latest[engine] = stats
-
-    def forget(self, engine: int) -> None:
-        with self._lock:
-            self._latest.pop(engine, None)
-
-    def latest(self) -> dict[int, dict[str, Any]]:
-        with self._lock:
-            return dict(self._latest)
 
 
 class Collector(Protocol):

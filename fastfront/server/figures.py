@@ -15,7 +15,7 @@ from fastfront.metrics.engines import EngineCollector
 from fastfront.metrics.gc_watch import GcWatch
 from fastfront.metrics.graphs import GraphUses
 from fastfront.metrics.lanes import LaneCollector
-from fastfront.metrics.registry import EngineStats, Metrics
+from fastfront.metrics.registry import Metrics
 from fastfront.metrics.sleep import SleepState
 from fastfront.metrics.stats_log import Counts, StatsLog, counts
 from fastfront.openai.serving import Serving
@@ -29,7 +29,6 @@ class Figures:
         self._config = config
         self._balancer = balancer
         self._lanes = lanes
-        self.engines = EngineStats()
         self.sleep = SleepState(config.served_model_name[0], config.ranks)
         self.gc_watch = GcWatch()
         self.queues: dict[str, Callable[[], int]] = {}
@@ -37,8 +36,7 @@ class Figures:
 
     def put(self, engine: int, stats: dict[str, Any]) -> None:
         """An engine's newest scheduler_stats. On a lane's thread."""
-        self.engines.put(engine, stats)
-        if self._config.metrics.graphs:
+        if self._config.metrics.graphs and self._config.log.stats_interval_s:  # else nobody takes them
             self._graphs.add(stats.get("cudagraph_stats"))
         waiting, usage = stats.get("num_waiting_reqs"), stats.get("kv_cache_usage")
         if isinstance(waiting, int) and isinstance(usage, (int, float)):
@@ -58,7 +56,7 @@ class Figures:
         model, length = self._config.served_model_name[0], serving.max_model_len
         custom = [name for family in self._config.histogram_buckets for name in FAMILIES[family]]
         of_engines = EngineCollector(
-            model, pumps, self._balancer, engines, length, self.engines.latest, created, custom,
+            model, pumps, self._balancer, engines, length, created, custom,
             residency=self._config.metrics.kv_sample is not None,
             draft_tokens=_draft_length(self._config),
         )  # fmt: skip

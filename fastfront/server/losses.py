@@ -9,26 +9,22 @@ from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.lane import Lane
 from fastfront.engine_client.rejoin import Rejoin
 from fastfront.engine_client.supervisor import describe
-from fastfront.metrics.registry import EngineStats
 from fastfront.server.health import Health
 
 log = logging.getLogger("fastfront")
 
 
 class Losses:
-    """Tells balancer, statistics, lanes and health of an engine's end and return. Any thread; several may find out at once.
+    """Tells balancer, lanes and health of an engine's end and return. Any thread; several may find out at once.
 
     `lanes` may still fill while engines start; `rejoin` is None until they have.
     """
 
-    def __init__(
-        self, balancer: Balancer, health: Health, stats: EngineStats, lanes: Sequence[Lane], together: bool = False
-    ) -> None:
+    def __init__(self, balancer: Balancer, health: Health, lanes: Sequence[Lane], together: bool = False) -> None:
         """`together`: without one of the engines the others cannot go on."""
         self._together = together
         self._balancer = balancer
         self._health = health
-        self._stats = stats
         self._lanes = lanes
         self.rejoin: Rejoin | None = None
 
@@ -45,7 +41,6 @@ class Losses:
         dead = self._balancer.ranks if index < 0 else [index]
         newly = [engine for engine in dead if self._balancer.dead(engine)]
         for engine in newly:
-            self._stats.forget(engine)
             if self.rejoin is not None:
                 self.rejoin.lost(engine)
         if newly:

@@ -87,7 +87,7 @@ class Server:
         self._utilities = Utilities(self._balancer)
         self._lanes: list[Lane] = []
         self._figures = Figures(config, self._balancer, self._lanes)
-        self._losses = Losses(self._balancer, self._health, self._figures.engines, self._lanes, config.steps_together)
+        self._losses = Losses(self._balancer, self._health, self._lanes, config.steps_together)
         self._supervisor: Supervisor | None = None
         self._access_log: AccessLog | None = None
         self._exporter = None if config.otlp_traces_endpoint is None else _exporter(config.otlp_traces_endpoint)

@@ -64,7 +64,7 @@ class Dispatcher(Submitter):
     def _pick(self, prepared: PreparedCall) -> list[int]:
         choices = len(prepared.prompts) * prepared.n
         prompt = prepared.prompts[0].token_ids if self._balancer.looks_at_prompts else None
-        return self._balancer.pick(choices, prepared.data_parallel_rank, prompt, prepared.cache_salt)
+        return self._balancer.pick(choices, prepared.data_parallel_rank, prompt, prepared.cache_salt, prepared.lora_request)
 
     def _again(
         self,

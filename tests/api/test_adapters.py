@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.api.conftest import serve
 from tests.support.fixtures import StartServer
+from tests.support.http1 import post
+from tests.support.mock import scripted
 from tests.support.server import COMPLETIONS, Server
+from tests.support.tokens import Pieces
+from tests.support.waiting import wait_for
 
 UPDATES = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
 FLAGS = ("--enable-lora", "--max-loras", "2", "--max-lora-rank", "8")
@@ -74,6 +80,32 @@ def test_streams_and_several_choices(lora: Server) -> None:
     chunks = lora.completion_stream(model="sql", max_tokens=2, n=3, temperature=1.0)
     assert {chunk["model"] for chunk in chunks if isinstance(chunk, dict)} <= {"sql"}
     assert [add["fields"][6][:2] for add in lora.mock.wait_adds(3, since)] == [["sql", 1]] * 3
+
+
+def test_adapters_in_use_are_in_the_metrics(lora: Server, pieces: Pieces) -> None:
+    """From what is known here of the requests, whatever the engine tells."""
+    assert lora.mock is not None
+    lora.mock.wait_idle()
+    a = pieces.byte_level("a")
+    slow = scripted({"tokens": [a], "delay_ms": 20}, then="loop")
+    never = scripted({"tokens": [a], "delay_ms": 600_000})
+    with lora.connect() as sql, lora.connect() as poems:
+        assert in_use(lora) == {"max_lora": "2", "running_lora_adapters": "", "waiting_lora_adapters": ""}
+        sql.send(post(COMPLETIONS, {"prompt": "Hi", "model": "sql", "stream": True, "max_tokens": 2000, **slow}))
+        assert sql.response_head()[0] == 200
+        since = lora.mock.mark()
+        poems.send(post(COMPLETIONS, {"prompt": "Hi", "model": "poems", **never}))
+        lora.mock.wait_adds(1, since)
+        assert in_use(lora) == {"max_lora": "2", "running_lora_adapters": "sql", "waiting_lora_adapters": "poems"}
+    wait_for(lambda: in_use(lora)["running_lora_adapters"] == in_use(lora)["waiting_lora_adapters"] == "", "their end")
+
+
+def in_use(server: Server) -> dict[str, str]:
+    """The labels of the only sample."""
+    families = text_string_to_metric_families(server.get("/metrics").text)
+    (sample,) = next(family for family in families if family.name == "vllm:lora_requests_info").samples
+    assert abs(sample.value - time.time()) < 60
+    return sample.labels
 
 
 def test_tokens_are_the_models(lora: Server) -> None:

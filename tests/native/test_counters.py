@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fastfront._speedups.call import Call
 from fastfront._speedups.counters import Counters
 from fastfront._speedups.histograms import ENGINE_NAMES, FAMILIES, MOST_BOUNDS
 from fastfront._speedups.msgpack import packb, unpackb
@@ -162,6 +163,36 @@ def stats(**values: Any) -> dict[str, Any]:
     return found | values
 
 
+def test_adapters_in_use_are_known(rig: Rig) -> None:
+    """Each while requests for it wait for their first token, or have some; nothing is kept of those that are over."""
+    def start(**fields: Any) -> tuple[Call, list[str]]:
+        return rig.start(Client(), lora_request=b"\xc0", **fields)
+
+    rig.start(Client())
+    assert rig.pump.adapters() == (set(), set())
+    _, (a, b) = start(n=2)
+    assert rig.pump.adapters() == ({"m"}, set())
+    rig.step([a, TOKEN])
+    assert rig.pump.adapters() == ({"m"}, {"m"})
+    rig.step([a, TOKEN], [b, TOKEN])
+    assert rig.pump.adapters() == (set(), {"m"})
+    rig.step([a, TOKEN, STOP])
+    assert rig.pump.adapters() == (set(), {"m"})
+    rig.step([b, [], STOP])
+    assert rig.pump.adapters() == (set(), set())
+    call, _ = start()
+    rig.pump.cancel(call)
+    start()
+    rig.pump.fail_engine(-1, "gone")
+    call, _ = start(n=2)
+    assert rig.pump.adapters() == ({"m"}, set())
+    rig.pump.withdraw(call, 0)
+    start(n=2)
+    assert rig.pump.adapters() == ({"m"}, set())
+    rig.pump.fail_engine(0, "gone")
+    assert rig.pump.adapters() == (set(), set())
+
+
 def test_gauges_replace_and_counters_add_up(rig: Rig) -> None:
     drafts = {"num_spec_tokens": 3, "num_drafts": 2, "num_draft_tokens": 6, "num_accepted_tokens": 4,
               "num_accepted_tokens_per_pos": [2, 1, 1], "num_draft_tokens_per_pos": [2, 2, 2]}  # fmt: skip
@@ -181,12 +212,13 @@ def test_gauges_replace_and_counters_add_up(rig: Rig) -> None:
 
 def test_python_sees_stats_only_when_they_tell_something(rig: Rig) -> None:
     assert rig.message(stats=stats()) is None
-    for told in (stats(num_waiting_reqs=1), stats(kv_cache_usage=0.2), stats(running_lora_adapters={"a": 1})):
+    for told in (stats(num_waiting_reqs=1), stats(kv_cache_usage=0.2)):
         rest = rig.message(stats=told)
         assert rest is not None
         assert unpackb(rest[: len(packb(told))]) == told
-    assert rig.message(stats=stats()) is not None, "no adapter any more, nothing waiting"
-    assert rig.message(stats=stats(kv_cache_usage=0.005)) is None
+    assert rig.message(stats=stats()) is not None, "nothing waits any more"
+    assert rig.message(stats=stats(kv_cache_usage=0.005, running_lora_adapters={"a": 1})) is None
+    assert rig.message(stats=stats(cudagraph_stats={"runtime_mode": "FULL"})) is not None
     reply = [7, None, [None, True]]
     _, rest = rig.pump.feed(packb([0, [], None, 1.0, reply]))
     assert rest is not None

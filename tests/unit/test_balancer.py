@@ -134,6 +134,15 @@ def test_prompts_that_begin_alike_stay_together() -> None:
     assert others == {0, 1, 2, 3} - {home}
 
 
+def test_prompts_of_other_adapters_are_other_prompts() -> None:
+    balancer = Balancer(2, affinity=True)
+    shared = prompt(0, 128)
+    homes = {adapter: balancer.pick(1, prompt=shared, adapter=adapter) for adapter in (None, b"a")}
+    assert sorted(homes.values()) == [[0], [1]]
+    for _ in range(3):
+        assert {adapter: balancer.pick(1, prompt=shared, adapter=adapter) for adapter in homes} == homes
+
+
 def test_affinity_gives_way_to_load() -> None:
     balancer = Balancer(2, affinity=True)
     shared = prompt(0, 128)
@@ -165,6 +174,8 @@ def test_beginnings_are_found_by_the_longest() -> None:
     assert table.find(beginnings(long, None)) == 1
     assert table.find(beginnings(long[:64], None)) == 2
     assert table.find(beginnings(long, salt)) == -1
+    assert table.find(beginnings(long, None, b"adapter")) == -1
+    assert table.find(beginnings(long, salt, b"adapter")) == -1
     assert table.find(beginnings(long[:63], None)) == -1
     assert table.find(beginnings(prompt(5, 300), None)) == -1
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from fastfront.engine_client.balancer import Balancer
-from fastfront.metrics.registry import EngineStats
 from fastfront.server.health import Health
 from fastfront.server.losses import Losses
 
@@ -30,7 +29,7 @@ def test_an_engine_lost_while_it_is_let_in(restarts: bool) -> None:
     """Requests are refused then, and a server that expects no other engine leaves."""
     balancer = Balancer(1)
     health = Slow(lambda: losses.dead(0, "gone again"))
-    losses = Losses(balancer, health, EngineStats(), [])
+    losses = Losses(balancer, health, [])
     losses.rejoin = SimpleNamespace(lost=lambda _: None, expected=lambda: restarts)  # type: ignore[assignment]
     balancer.dead(0)
     losses.back(0)
