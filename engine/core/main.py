@@ -10,10 +10,12 @@ import sys
 import traceback
 from collections.abc import Callable
 
+import msgspec
 import zmq
 
 from engine.core.adapters import AdapterCache
 from engine.core.core import EngineCore
+from engine.core.identity import model_facts
 from engine.core.input_thread import InputThread
 from engine.core.messages import Dead, Input, Leave, Output
 from engine.core.options import CoreOptions, parse
@@ -135,7 +137,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
     )
     sender = OutputThread(link, messages, commands.put)
     sender.start()
-    link.announce(
+    ready = msgspec.structs.asdict(
         ReadyPayload(
             max_model_len=info.max_model_len,
             num_gpu_blocks=info.num_blocks,
@@ -154,6 +156,7 @@ def _serve(options: CoreOptions, link: FrontendLink, say: Callable[[str], None])
             enable_sleep_mode=True,
         )
     )
+    link.announce({**ready, "model_facts": model_facts(config.model)})
     receiver.start()
     say(f"ready: max-model-len {info.max_model_len}, {info.num_blocks} KV blocks, {info.dtype} on {info.device}")
     try:

@@ -14,6 +14,7 @@ from typing import Protocol
 import setproctitle
 import zmq
 
+from fastfront.engine_client.agreement import Model, require_same_model
 from fastfront.engine_client.handshake import LaneSockets, init_message, parse_ready, read_greeting
 from fastfront.errors import EngineError
 
@@ -58,15 +59,17 @@ class Rejoin:
         on_back: Callable[[int], None],
         on_given_up: Callable[[int], None],
         together: bool = False,
+        model: Model | None = None,
     ) -> None:
         """Of the engines in `ranks` those in `supervised` are processes of ours, those in `local` say that they are local.
 
-        With `together` nobody is let in: such engines have to start at once.
+        With `together` nobody is let in: such engines have to start at once. Nor is one with another model than `model`.
         `on_back(index)` is called when an engine takes requests again, `on_given_up(index)` when one of ours will not.
         """
         self._sockets = sockets
         self._ranks = ranks
         self._together = together
+        self._model = model
         self._supervised = supervised
         self._local = local
         self._restarts = restarts
@@ -226,7 +229,9 @@ class Rejoin:
         if index not in self._lost or not self._lost[index].greeted:
             return
         try:
-            parse_ready(index, frames[1])
+            engine = parse_ready(index, frames[1])
+            if self._model is not None:
+                require_same_model(self._model, engine)
         except EngineError as error:
             log.error("%s", error)
             return

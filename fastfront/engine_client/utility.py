@@ -37,13 +37,15 @@ class Utilities:
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[int, queue.SimpleQueue[Answer]]] = {}
 
-    def call(self, lane: Sender, method: str, args: list[Any], timeout_s: float) -> list[Any]:
-        """The results of all engines that are running, in their order.
+    def call(
+        self, lane: Sender, method: str, args: list[Any], timeout_s: float, only: int | None = None
+    ) -> list[Any]:
+        """The results of all engines that are running, or of engine `only` if it is, in their order.
 
         Raises EngineError with an engine's words if it refuses or is too slow, EngineDeadError if none is left or one
         is lost meanwhile.
         """
-        engines = self._balancer.alive()
+        engines = [engine for engine in self._balancer.alive() if only in (None, engine)]
         if not engines:
             raise EngineDeadError("no engine is running")
         answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()

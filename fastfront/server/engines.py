@@ -9,6 +9,7 @@ import zmq
 
 from fastfront.config import ServeConfig
 from fastfront.engine_client.addresses import tcp_host
+from fastfront.engine_client.agreement import Model, doubts, facts_of, require_same_model
 from fastfront.engine_client.commands import engine_command, engine_environment, find_engine_python
 from fastfront.engine_client.coordinator import Coordinator
 from fastfront.engine_client.handshake import EngineInfo, Handshake, LaneSockets
@@ -17,6 +18,7 @@ from fastfront.engine_client.supervisor import Supervisor
 from fastfront.openai.reasoning.engine_flags import engine_flags
 from fastfront.openai.serving import Serving
 from fastfront.openai.tools.registry import REASONING_PARSERS
+from fastfront.render.model_info import read_config
 
 log = logging.getLogger("fastfront")
 
@@ -37,8 +39,12 @@ def join_engines(
     handshake_socket: zmq.Socket[bytes],
     sockets: list[LaneSockets],
     check: Callable[[], None],
+    model: Model,
 ) -> list[EngineInfo]:
-    """Waits for all of them, those that step together also for the ranks of other frontends. `check()` ends that by raising."""
+    """Waits for all of them, those that step together also for the ranks of other frontends. `check()` ends that by raising.
+
+    So does an engine that says that it has another model.
+    """
     together = head = None
     if config.steps_together and config.ranks.start > 0:
         at = f"tcp://{tcp_host(config.data_parallel_address)}:{config.data_parallel_rpc_port}"
@@ -53,4 +59,14 @@ def join_engines(
     engines = handshake.run(config.engine_ready_timeout_s, check, lambda text: log.info("%s", text))
     if head is not None:
         head.ready(handshake.config_hashes)
+    for engine in engines:
+        require_same_model(model, engine)
+    for doubt in doubts(model, engines):
+        log.warning("%s", doubt)
     return engines
+
+
+def model_of(config: ServeConfig, serving: Serving) -> Model:
+    """What engines are compared with. Lengths are not where the flags may have changed what the model can have."""
+    changed = config.hf_overrides or config.max_model_len is not None
+    return Model(str(config.model_path), facts_of(read_config(config.model_path, {})), 0 if changed else serving.max_model_len)

@@ -22,6 +22,7 @@ from fastfront._speedups.tls import TlsContext
 from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.config import ServeConfig
 from fastfront.engine_client.addresses import engine_addresses
+from fastfront.engine_client.agreement import Inspector
 from fastfront.engine_client.balancer import Balancer
 from fastfront.engine_client.handshake import EngineInfo, LaneSockets, bind, bind_lanes
 from fastfront.engine_client.lane import Lane
@@ -40,7 +41,7 @@ from fastfront.server.app import App
 from fastfront.server.bell import Bell
 from fastfront.server.cors import cors_of
 from fastfront.server.development import Development, development_mode
-from fastfront.server.engines import join_engines, supervisor_of
+from fastfront.server.engines import join_engines, model_of, supervisor_of
 from fastfront.server.exchange import JSON_HEADERS, SSE_HEADERS
 from fastfront.server.figures import Figures
 from fastfront.server.gil import require_gil_off
@@ -92,6 +93,7 @@ class Server:
         self._access_log: AccessLog | None = None
         self._exporter = None if config.otlp_traces_endpoint is None else _exporter(config.otlp_traces_endpoint)
         self._bridge: Bridge | None = None
+        self._inspector: Inspector | None = None
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -153,14 +155,19 @@ class Server:
         else:
             log.info("waiting for %d engine(s) at %s", config.data_parallel_size, handshake_address)
         vocabulary = serving.tokenizer.vocabulary()
-        engines = join_engines(config, context, handshake_socket, sockets, self._check_start)
+        model = model_of(config, serving)
+        engines = join_engines(config, context, handshake_socket, sockets, self._check_start, model)
         rejoin = self._losses.rejoin = Rejoin(
             sockets, config.ranks, supervised=config.local_ranks, local=config.say_local, restarts=config.engine_restarts,
-            ready_timeout_s=config.engine_ready_timeout_s, on_back=self._losses.back, on_given_up=self._losses.given_up,
-            together=config.steps_together,
+            ready_timeout_s=config.engine_ready_timeout_s, on_back=self._back, on_given_up=self._losses.given_up,
+            together=config.steps_together, model=model,
         )  # fmt: skip
         serving = serving.with_engine_limits(min(engine.max_model_len for engine in engines))
         self._start_lanes(sockets, vocabulary, rejoin)
+        self._inspector = Inspector(model, self._utilities, self._lanes[0])
+        for engine in engines:
+            if "model_facts" not in engine.limits:
+                self._inspect(engine.index)
         loader = self._load_adapters(serving, engines)
         server = self._start_http(sock, serving, vocabulary, engines, loader, tls)
         rejoin.start(handshake_socket, self._supervisor)
@@ -173,6 +180,10 @@ class Server:
         url = f"{'http' if tls is None else 'https'}://{where}"
         log.info("ready in %.2f s: %s, model %s", time.monotonic() - self._started, url, config.served_model_name[0])
         return server
+
+    def _inspect(self, engine: int) -> None:
+        if engine not in self._config.local_ranks and self._inspector is not None:
+            self._inspector.inspect(engine)
 
     def _check_start(self) -> None:
         if self._signals:
@@ -290,6 +301,11 @@ class Server:
     def _on_signal(self, number: int, _frame: object) -> None:
         self._signals += 1  # only the main thread runs signal handlers
         self._bell.ring()
+
+    def _back(self, engine: int) -> None:
+        """An engine that was lost takes requests again. On the joiner's thread."""
+        self._losses.back(engine)
+        self._inspect(engine)
 
     # ---- end -------------------------------------------------------------------------------------------------------------
 

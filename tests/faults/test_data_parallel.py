@@ -16,6 +16,7 @@ from tests.support.fixtures import StartServer
 from tests.support.http1 import Connection, post
 from tests.support.metrics import finished
 from tests.support.mock import MockEngine, ranks, scripted
+from tests.support.paths import SMOLLM2
 from tests.support.processes import title
 from tests.support.server import COMPLETIONS, Server, headless_mock
 from tests.support.sse import frames
@@ -309,3 +310,33 @@ def test_a_server_that_stays_up_without_engines_serves_again(start: StartServer,
     finally:
         engine.kill()
         engine.wait()
+
+
+FACTS = {"model": "/models/other", "host": "node-b", "model_type": "llama", "vocab_size": 151936}
+
+
+def test_engines_elsewhere_with_another_model(start: StartServer, tmp_path: Path) -> None:
+    """One that says so is refused at start; the log tells of one by vLLM's description, and by a length too large."""
+    port = free_port()
+    flags = ("--data-parallel-size-local", "0", "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(port))
+    server = start(*flags, mock=None)
+    other = headless_mock(port, MockEngine(tmp_path, script={"ready": {"model_facts": FACTS}}))
+    try:
+        assert server.exits(LIMIT_S) == 1
+        assert "engine 0 serves another model: /models/other on node-b has vocab_size 151936, " in server.log()
+        assert f"{SMOLLM2} here has vocab_size 49152" in server.log()
+    finally:
+        other.kill()
+        other.wait()
+    server = start(*flags, mock=None)
+    described = {"collective_rpc": {"result": ["VocabParallelEmbedding(num_embeddings=151936, org_vocab_size=151936)"]}}
+    other = headless_mock(port, MockEngine(tmp_path, script={"ready": {"max_model_len": 40960}, "utilities": described}))
+    try:
+        server.wait_ready()
+        assert f"engine 0 takes sequences of 40960 tokens, {SMOLLM2} here only 8192" in server.log()
+        told = f"engine 0 serves another model: its vocabulary has 151936 tokens, that of {SMOLLM2} here 49152"
+        wait_for(lambda: told in server.log(), "the vocabulary to be noticed", LIMIT_S)
+        server.stop()
+    finally:
+        other.kill()
+        other.wait()
