@@ -21,6 +21,7 @@ class ReasoningParser(Stretching, ABC):
     opens: ClassVar[tuple[str, ...]] = ()          # markers before reasoning
     closes: ClassVar[tuple[str, ...]] = ()         # after it
     implied: ClassVar[tuple[str, ...]] = ()        # of tool calls, which end reasoning and belong to the content
+    call_ends: ClassVar[tuple[str, ...]] = ()      # after such calls: up to there markers are text; without any, to the end
     boundaries: ClassVar[tuple[str, ...]] = ()     # of turns: markers before the last one say nothing
     begins_inside: ClassVar[bool] = False
     keeps_special_tokens: ClassVar[Keeps] = "never"

@@ -26,10 +26,12 @@ class ReasoningCounter:
         self._style = "none" if off else parser.counts
         self._opens = _ids(parser.opens, token_id)
         self._closes = _ids(parser.closes, token_id)
-        self._ends = self._closes | _ids(parser.implied, token_id)
-        self._marks = self._opens | self._ends
-        self._uncounted = _ids(parser.uncounted, token_id).union(special)
+        self._calls = _ids(parser.implied, token_id)
+        self._call_ends = _ids(parser.call_ends, token_id)
+        self._marks = self._opens | self._closes | self._calls | self._call_ends
+        self._uncounted = self._call_ends | _ids(parser.uncounted, token_id).union(special)
         self._inside = parser.begins_inside
+        self._called = False               # in a tool call, where markers are text
         self._reopens = getattr(parser, "reopens", False)
         self._depth = 0
 
@@ -50,10 +52,13 @@ class ReasoningCounter:
 
     def _add_inside(self, ids: Iterable[int]) -> None:
         for token in ids:
-            if token in self._opens:
+            if self._called:
+                self._called = token not in self._call_ends
+            elif token in self._opens:
                 self._inside = self._inside or self._reopens
-            elif token in self._ends:
+            elif token in self._closes or token in self._calls:
                 self._inside = False
+                self._called = token in self._calls
             elif self._inside and token not in self._uncounted:
                 self.count += 1
 

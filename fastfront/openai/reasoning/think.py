@@ -13,23 +13,30 @@ _CHATML = ("<|im_start|>", "<|im_end|>")
 
 
 class ThinkParser(ReasoningParser):
-    """Reasoning ends at a closing marker, or before one that it implies. A second opening marker inside is dropped."""
+    """Reasoning ends at a closing marker, or before one that it implies. A second opening marker inside is dropped.
+
+    What stands in a tool call is the call's, whatever it looks like.
+    """
 
     reopens: ClassVar[bool] = False        # an opening marker in the content begins reasoning again
     trims: ClassVar[bool] = False          # white space before the end is no reasoning
     drops_ends: ClassVar[bool] = False     # a closing marker in the content behind reasoning is dropped
     _inside_tags: ClassVar[Tags]
     _outside_tags: ClassVar[Tags]
+    _call_tags: ClassVar[Tags | None]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if cls.opens:
             cls._inside_tags = Tags(*cls.opens, *cls.closes, *cls.implied)
-            cls._outside_tags = Tags(*(cls.opens if cls.reopens else cls.closes), *(cls.closes if cls.drops_ends else ()))
+            marks = (*(cls.opens if cls.reopens else ()), *(cls.closes if cls.drops_ends or not cls.reopens else ()))
+            cls._outside_tags = Tags(*marks, *cls.implied)
+            cls._call_tags = Tags(*cls.call_ends) if cls.call_ends else None
 
     def __init__(self, inside: bool | None = None, off: bool = False) -> None:
         self._inside = not off and (self.begins_inside if inside is None else inside)
         self._watches = self.reopens and not off
+        self._called = False               # in a tool call
         self._held = ""
         self._blank: list[str] = []        # white space at the reasoning's end so far
 
@@ -43,10 +50,15 @@ class ThinkParser(ReasoningParser):
             return None
         if self._inside:
             return Stretch("reasoning", (self._inside_tags.triggers, *((AFTER_SPACE,) if self.trims else ())))
-        return Stretch("content", (self._outside_tags.triggers,) if self._watches else ())
+        tags = self._content_tags()
+        return Stretch("content", () if tags is None else (tags.triggers,))
+
+    def _content_tags(self) -> Tags | None:
+        """What matters in the content; None: nothing will."""
+        return self._call_tags if self._called else self._outside_tags if self._watches else None
 
     def feed(self, text: str) -> tuple[str, str]:
-        if not self._inside and not self._watches:
+        if not self._inside and self._content_tags() is None:
             return "", text
         return self._run(self._held + text if self._held else text, False)
 
@@ -66,10 +78,13 @@ class ThinkParser(ReasoningParser):
                     self._watches = self._watches or self.drops_ends
                     self._blank.clear()
                     then = end if tag in self.implied else then
-            elif self._watches:
-                end, tag, then = self._outside_tags.split(text, at, last)
-                content.append(text[at:end])
-                self._inside = tag in self.opens
+            elif (tags := self._content_tags()) is not None:
+                end, tag, then = tags.split(text, at, last)
+                begins_call = tag in self.implied
+                content.append(text[at : then if begins_call or self._called else end])
+                if tag:
+                    self._called = begins_call
+                    self._inside = tag in self.opens
             else:
                 content.append(text[at:])
                 tag, then = "", len(text)
@@ -102,7 +117,7 @@ class Qwen3Reasoning(ThinkParser):
     begins_inside = True
     drops_ends = True
     keeps_special_tokens = "always"
-    uncounted = ("</tool_call>",)
+    call_ends = ("</tool_call>",)
     counts = "inside"
 
     @classmethod
@@ -122,14 +137,15 @@ class SeedOssReasoning(Qwen3Reasoning):
     opens = ("<seed:think>",)
     closes = ("</seed:think>",)
     implied = ("<seed:tool_call>",)
-    uncounted = ("</seed:tool_call>",)
+    call_ends = ("</seed:tool_call>",)
     boundaries = ()
 
 
 class DeepSeekR1Reasoning(ThinkParser):
     """DeepSeek R1 and others: only the closing marker ends thinking, which the prompt may have begun.
 
-    In a complete answer what stands before an opening marker is nothing, and thinking that was ended is there even if empty.
+    In a complete answer what stands before an opening marker is nothing, unless thinking has ended there, and thinking that
+    was ended is there even if empty.
     """
 
     opens = ("<think>",)
@@ -142,7 +158,7 @@ class DeepSeekR1Reasoning(ThinkParser):
         if off or (inside is False and not text.lstrip().startswith((*cls.opens, *cls.closes))):
             return None, text or None
         before, mark, after = text.partition(cls.opens[0])
-        reasoning, end, content = (after if mark else before).partition(cls.closes[0])
+        reasoning, end, content = (after if mark and cls.closes[0] not in before else text).partition(cls.closes[0])
         return reasoning, (content or None) if end else None
 
 
@@ -192,7 +208,7 @@ class Glm45Reasoning(ThinkParser):
     trims = True
     drops_ends = True
     keeps_special_tokens = "always"
-    uncounted = ("</tool_call>",)
+    call_ends = ("</tool_call>",)
     counts = "inside"
 
     @classmethod
@@ -219,6 +235,7 @@ class Gemma4Reasoning(ThinkParser):
     opens = ("<|channel>",)
     closes = ("<channel|>",)
     implied = ("<|tool_call>",)
+    call_ends = ("<tool_call|>",)
     boundaries = ("<|turn>", "<|tool_response>")
     reopens = True
     trims = True

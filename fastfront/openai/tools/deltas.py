@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 
@@ -55,6 +56,24 @@ class Message(NamedTuple):
     reasoning: str | None = None
     content: str | None = None
     calls: tuple[Call, ...] = ()
+
+
+def merged(deltas: list[Delta]) -> list[Delta]:
+    """The same with neighbouring pieces of one text as one."""
+    if len(deltas) < 2:
+        return deltas
+    out: list[Delta] = []
+    for _, group in groupby(deltas, _text_of):
+        first, *others = group
+        if others and not isinstance(first, CallStart):
+            first.text = "".join([first.text, *(other.text for other in others if not isinstance(other, CallStart))])
+        out.append(first)
+    return out
+
+
+def _text_of(delta: Delta) -> tuple[type[Delta], int]:
+    """Which text a piece belongs to. A call's start belongs to none, so no two of one index are neighbours."""
+    return type(delta), delta.index if isinstance(delta, CallStart | CallArguments) else 0
 
 
 def joined(deltas: Iterable[Delta]) -> Message:

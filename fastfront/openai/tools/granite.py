@@ -21,7 +21,7 @@ class GraniteParser(CallArrayParser):
 
     def _prepare(self) -> None:
         super()._prepare()
-        self._marker = ""
+        self._marker: list[str] = []       # and white space behind it
 
     def _stretch(self) -> Stretch | None:
         return self._speech(_MARKERS) if self._state is GraniteParser._text else super()._stretch()
@@ -30,20 +30,20 @@ class GraniteParser(CallArrayParser):
         end, tag, then = _MARKERS.split(text, at, last)
         self._say(text[at:end])
         if tag:
-            self._marker = tag
+            self._marker = [tag]
             self._state = GraniteParser._before
         return then
 
     def _before(self, text: str, at: int, last: bool) -> int:
         begin = skip_blank(text, at)
-        self._marker += text[at:begin]
+        self._marker.append(text[at:begin])
         if begin == len(text):
             return begin
         if text[begin] != "[":
-            self._say(self._marker)
+            self._say("".join(self._marker))
             self._state = GraniteParser._text
             return begin
-        self._enter(self._marker + "[")
+        self._enter("".join(self._marker) + "[")
         return begin + 1
 
     def _after_array(self) -> None:
@@ -51,7 +51,7 @@ class GraniteParser(CallArrayParser):
 
     def _end(self, cut: bool) -> None:
         if self._state is GraniteParser._before:
-            self._say(self._marker)
+            self._say("".join(self._marker))
         super()._end(cut)
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Reasoning
+from fastfront.openai.tools.deltas import CallArguments, CallStart, Content, Delta, Reasoning, merged
 from fastfront.openai.tools.stretch import Stretch, Stretching
 from fastfront.openai.tools.tags import Tags
 
@@ -36,13 +36,13 @@ class TextMachine(Stretching):
 
     def feed(self, text: str) -> list[Delta]:
         """What the next piece of text settles."""
-        return self._run(self._held + text if self._held else text, False)
+        return merged(self._run(self._held + text if self._held else text, False))
 
     def finish(self, cut: bool = False) -> list[Delta]:
         """What is left when no more text comes. `cut` says that the model was stopped by a limit, not by itself."""
         out = self._run(self._held, True)
         self._end(cut)
-        return out
+        return merged(out)
 
     def _end(self, cut: bool) -> None:
         """Add what the end of the text settles."""
@@ -69,20 +69,12 @@ class TextMachine(Stretching):
 
     def _say(self, text: str) -> None:
         """Add a piece of content."""
-        if not text:
-            return
-        if self._out and isinstance(self._out[-1], Content):
-            self._out[-1].text += text
-        else:
+        if text:
             self._out.append(Content(text))
 
     def _think(self, text: str) -> None:
         """Add a piece of reasoning."""
-        if not text:
-            return
-        if self._out and isinstance(self._out[-1], Reasoning):
-            self._out[-1].text += text
-        else:
+        if text:
             self._out.append(Reasoning(text))
 
     def _begin(self, index: int, call_id: str, name: str) -> None:
@@ -91,10 +83,5 @@ class TextMachine(Stretching):
 
     def _argue(self, index: int, text: str) -> None:
         """Add a piece of a call's arguments."""
-        if not text:
-            return
-        last = self._out[-1] if self._out else None
-        if isinstance(last, CallArguments) and last.index == index:
-            last.text += text
-        else:
+        if text:
             self._out.append(CallArguments(index, text))

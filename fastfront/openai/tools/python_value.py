@@ -279,12 +279,16 @@ class PythonValue:
         return self._unknown(text, at, 2)
 
     def _named(self, text: str, at: int) -> int:
-        end = text.find("}", at)
-        if end < 0 and len(text) - at < _MAX_NAME_CHARS:
-            return at
+        end = text.find("}", at, at + _MAX_NAME_CHARS)
+        if text[at + 2 : at + 3] not in ("{", ""):
+            return self._unknown(text, at, 2)
+        if end < 0:
+            return at if len(text) - at < _MAX_NAME_CHARS else self._unknown(text, at, 2)
         try:
             char = unicodedata.lookup(text[at + 3 : end])
         except KeyError:
+            char = ""
+        if len(char) != 1:                 # unknown, or of a sequence of characters, which Python does not write so
             return self._unknown(text, at, 2)
         return self._character(text, at, end + 1 - at, ord(char))
 

@@ -17,9 +17,9 @@ from tests.unit.tools.formats import SIZES, cut_up, few
 PARSERS = {parser.__name__: parser for parser in REASONING_PARSERS.values()}
 MARKED = {name: parser for name, parser in PARSERS.items() if parser.opens}
 PIECES = [
-    "<think>", "</think>", "<tool_call>", "[THINK]", "[/THINK]", "<|channel>", "<channel|>", "thought\n", "Here", " ", "\n",
-    "Here is my thought ", "process:", "Here's my response:", "a", "<", "th", "ink>", "[", "/",
-]  # fmt: skip
+    *sorted({mark for parser in MARKED.values() for mark in (*parser.opens, *parser.closes, *parser.implied, *parser.call_ends)}),
+    "thought\n", "Here", " ", "\n", "Here is my thought ", "process:", "Here's my response:", "a", "<", "th", "ink>", "[", "/",
+]
 plain = st.text("ab \n.<[", max_size=20)
 
 
@@ -75,6 +75,33 @@ CALLS = [("qwen3", "<tool_call>{"), ("glm45", "<tool_call>f"), ("kimi_k2", "<|to
 @pytest.mark.parametrize(("name", "call"), CALLS)
 def test_a_call_ends_thinking(name: str, call: str) -> None:
     assert REASONING_PARSERS[name].parse(f"hm{call}") == ("hm", call)
+
+
+CALLING = {name: parser for name, parser in MARKED.items() if parser.implied}
+
+
+@pytest.mark.parametrize("name", CALLING)
+@few
+@given(ends_thought=st.booleans(), sizes=SIZES)
+def test_markers_in_a_call_are_the_calls(name: str, ends_thought: bool, sizes: list[int]) -> None:
+    parser = CALLING[name]
+    marks = "".join([*parser.opens, *parser.closes, *parser.implied])
+    call = f"{parser.implied[0]}write(x={marks!r}){''.join(parser.call_ends)}"
+    text = f"hm{parser.closes[0] if ends_thought else ''}{call}"
+    assert read(parser(inside=True), cut_up(text, sizes)) == ("hm", call)
+    assert parser.parse(text, True) == ("hm", call)
+
+
+def test_thinking_can_begin_again_behind_a_call() -> None:
+    text = "a<tool_call>f</tool_call><think>b</think>c"
+    assert read(REASONING_PARSERS["glm45"](inside=True), list(text)) == ("ab", "<tool_call>f</tool_call>c")
+
+
+def test_an_opening_marker_behind_the_end_of_thinking_is_text() -> None:
+    text = 'hm</think><tool_call>{"a": "<think>x</think>"}</tool_call>'
+    parser = REASONING_PARSERS["deepseek_r1"]
+    assert parser.parse(text) == ("hm", text.removeprefix("hm</think>"))
+    assert read(parser(), list(text)) == ("hm", text.removeprefix("hm</think>"))
 
 
 def test_unfinished_thought_is_kept() -> None:
@@ -169,6 +196,7 @@ COUNTS = [
     ("glm45", [10, 2, 11, 1, 12, 2, 4], 2),
     ("glm45", [10, 5, 11, 4], 2),
     ("qwen3", [10, 2, 11, 1, 12, 2, 4], 1),
+    ("glm45", [10, 3, 11, 1, 12, 2, 5, 1, 13, 2], 2),
     ("deepseek_r1", [10, 11, 2, 12], 0),
     ("deepseek_r1", [1, 10, 11, 2, 12], 2),
     ("granite", [1, 10, 2], 0),

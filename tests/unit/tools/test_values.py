@@ -134,6 +134,19 @@ def test_what_is_no_python_literal(text: str) -> None:
     assert python_value(text, [text]) is None
 
 
+NAMES = [
+    ("'\\N{LATIN SMALL LETTER R WITH TILDE}'", '"\\\\N{LATIN SMALL LETTER R WITH TILDE}"'),     # two characters
+    ("'\\N{NOBODY}'", '"\\\\N{NOBODY}"'),
+    ("'\\N'", '"\\\\N"'),
+    (f"'\\N{{{'A' * 200}}}'", f'"\\\\N{{{"A" * 200}}}"'),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), NAMES)
+def test_names_of_no_character_are_text(text: str, expected: str) -> None:
+    assert python_value(text, list(text)) == python_value(text, [text]) == expected
+
+
 @given(value=values(False), sizes=SIZES)
 @example(value={"a": [1, {"b": None}], "c": "é\n'\""}, sizes=[1])
 def test_python_writes_and_this_reads(value: Any, sizes: list[int]) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from fastfront.openai.reasoning.base import ReasoningParser
+from fastfront.openai.tools import machine
 from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.deltas import CallArguments, Content
-from fastfront.openai.tools.registry import REASONING_PARSERS
-from tests.unit.tools.formats import FORMATS, Format, numbered
+from fastfront.openai.tools.forced import RequiredParser
+from fastfront.openai.tools.registry import REASONING_PARSERS, TOOL_PARSERS
+from tests.unit.tools.formats import FORMATS, PIECES, TOOLS, Format, numbered
 
 LONGEST_MARKER = len("<|tool_call_argument_begin|>")
 WITH_TEXT = [name for name, form in FORMATS.items() if form.has_text]
@@ -110,6 +112,43 @@ def test_work_for_reasoning_does_not_grow(name: str) -> None:
 
     short, long = (steps(lambda count=count: work(count)) for count in (10_000, 20_000))
     assert long < 2.01 * short
+
+
+PARSERS: dict[str, type[ToolParser]] = {parser.__name__: parser for parser in (*TOOL_PARSERS.values(), RequiredParser)}
+RUNS = [" ", "\n", "<", '"', "\\", "[", "{", "'", ",", "(", "a", "1", "\\N{", "\\u00", "é", "="]
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_nothing_grows_whatever_runs_on(name: str) -> None:
+    """Behind all beginnings of an answer and all pieces of formats."""
+    parser = PARSERS[name]
+    written = [STREAMS[form] for form in FORMATS if FORMATS[form].parser is parser]
+    for begin in {*PIECES, *(text[:size] for text in written for size in range(len(text)))}:
+        for run in RUNS:
+            reader = parser(TOOLS, numbered)
+            reader.feed(begin)
+            for _ in range(20):
+                reader.feed(run * 10)
+            assert longest_text(reader) <= 100 + len(run) * 10, (begin, run)
+
+
+@pytest.mark.parametrize("name", WITH_TEXT)
+def test_text_of_many_pieces_is_put_together_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = 0
+
+    class Counted(Content):
+        def __setattr__(self, attribute: str, value: Any) -> None:
+            nonlocal written
+            written += len(value)
+            super().__setattr__(attribute, value)
+
+    monkeypatch.setattr(machine, "Content", Counted)
+    for piece in PIECES:
+        text, written = piece * 200, 0
+        parser = FORMATS[name].parser({}, numbered)
+        parser.feed(text)
+        parser.finish()
+        assert written <= 3 * len(text), piece
 
 
 @pytest.mark.parametrize("name", WITH_TEXT)
