@@ -127,6 +127,10 @@ cdef class Intake:
             self._failed(exchange, error)
         return 0
 
+    def trusts(self, Exchange exchange not None) -> bool:
+        """Whether a request has a key, where there are keys."""
+        return not self.keys or self.has_key(exchange)
+
     cdef bint has_key(self, Exchange exchange) except -1:
         """Whether a key came as a bearer token, or in the header that Anthropic's clients put it in."""
         cdef str given = exchange.header("authorization")

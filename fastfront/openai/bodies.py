@@ -20,7 +20,7 @@ Details = Callable[[Mapping[str, Any]], list[dict[str, Any]]]
 Header = Callable[[str], str | None]
 
 _ANYWHERE: Mapping[str, int] = MappingProxyType({})
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 def require_json(header: Header) -> None:
@@ -66,13 +66,27 @@ class BodyReader(Generic[T]):
             return self._validate_json(body)
         except ValidationError as error:
             found = error
-        if body.startswith(_BOM):                  # one is none of the JSON; another behind it is an error
-            body = body[len(_BOM) :]
+        if body.startswith(BOM):                  # one is none of the JSON; another behind it is an error
+            body = body[len(BOM) :]
             try:
                 return self._validate_json(body)
             except ValidationError as error:
                 found = error
         return self._explain(body, found)
+
+    def read_object(self, data: Mapping[str, Any]) -> T:
+        """The same of a body that has been parsed (by pydantic, which refuses what is no text)."""
+        try:
+            return self._adapter.validate_python(data)
+        except ValidationError as error:
+            found: list[Any] = error.errors(include_url=False)
+        if self._check is not None:
+            self._check(data)
+        if self._further is not None:
+            found += self._further(data)
+        last = len(self._places)
+        found.sort(key=lambda item: self._places.get(str(item["loc"][0]), last) if item["loc"] else last)
+        raise schema_error(found)
 
     def _explain(self, body: bytes, error: ValidationError) -> T:
         if error.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid":
@@ -80,18 +94,7 @@ class BodyReader(Generic[T]):
         data = from_json(body)
         if not isinstance(data, dict):
             raise no_object(data)
-        if self._check is not None:
-            self._check(data)
-        try:
-            # The same once more from Python objects: pydantic words errors in JSON text differently.
-            return self._adapter.validate_python(data)
-        except ValidationError as again:
-            found: list[Any] = again.errors(include_url=False)
-        if self._further is not None:
-            found += self._further(data)
-        last = len(self._places)
-        found.sort(key=lambda item: self._places.get(str(item["loc"][0]), last) if item["loc"] else last)
-        raise schema_error(found)
+        return self.read_object(data)  # pydantic words errors in JSON text differently
 
 
 def _nothing(_body: bytes) -> None:

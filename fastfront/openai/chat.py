@@ -65,7 +65,15 @@ def prepare_chat(body: bytes, header: Header, serving: Serving) -> PreparedCall:
     Raises ApiError; nothing has been sent anywhere then.
     """
     require_json(header)
-    fields: Mapping[str, Any] = _READER.read(body)
+    return _prepare(_READER.read(body), header, serving)
+
+
+def prepare_chat_object(data: Mapping[str, Any], header: Header, serving: Serving) -> PreparedCall:
+    """The same from a body that has been parsed, of the right media type."""
+    return _prepare(_READER.read_object(data), header, serving)
+
+
+def _prepare(fields: Mapping[str, Any], header: Header, serving: Serving) -> PreparedCall:
     if serving.quick_chats is not None and type(fields) is dict:
         quick = serving.quick_chats.prepare(fields, header)
         if quick is not None:

@@ -59,7 +59,15 @@ def prepare_completion(body: bytes, header: Header, serving: Serving) -> Prepare
     Raises ApiError; nothing has been sent anywhere then.
     """
     require_json(header)
-    fields: Mapping[str, Any] = _READER.read(body)
+    return _prepare(_READER.read(body), header, serving)
+
+
+def prepare_completion_object(data: Mapping[str, Any], header: Header, serving: Serving) -> PreparedCall:
+    """The same from a body that has been parsed, of the right media type."""
+    return _prepare(_READER.read_object(data), header, serving)
+
+
+def _prepare(fields: Mapping[str, Any], header: Header, serving: Serving) -> PreparedCall:
     if type(fields) is dict and (quick := serving.quick_completions.prepare(fields, header)) is not None:
         return quick
     return prepare_completion_fields(fields, header, serving)

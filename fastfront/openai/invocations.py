@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pydantic_core import from_json
+
 from fastfront.errors import ApiError
-from fastfront.openai.bodies import Header, require_json
-from fastfront.openai.chat import prepare_chat
-from fastfront.openai.completions import prepare_completion
+from fastfront.openai.bodies import BOM, Header, require_json
+from fastfront.openai.chat import prepare_chat_object
+from fastfront.openai.completions import prepare_completion_object
 from fastfront.openai.message_types import CallsError
 from fastfront.openai.serving import Serving
 from fastfront.streams.prepared import PreparedCall
@@ -25,10 +27,10 @@ def prepare_invocation(body: bytes, header: Header, serving: Serving) -> Prepare
         raise ApiError("The body of an invocation must be an object.")
     adapter = header(ADAPTER)
     if adapter or "model" in data:
-        body = json.dumps({**data, "model": adapter or None}).encode()
-    for prepare in (prepare_chat, prepare_completion):
+        data = {**data, "model": adapter or None}
+    for prepare in (prepare_chat_object, prepare_completion_object):
         try:
-            return prepare(body, header, serving)
+            return prepare(data, header, serving)
         except CallsError:
             raise
         except ApiError as error:
@@ -38,9 +40,15 @@ def prepare_invocation(body: bytes, header: Header, serving: Serving) -> Prepare
 
 
 def _read(body: bytes) -> Any:
+    body = body.removeprefix(BOM)
     try:
-        return json.loads(body)
+        return from_json(body)
+    except ValueError as error:
+        reason = str(error)
+    try:
+        json.loads(body)  # for its words
     except json.JSONDecodeError as error:
         raise ApiError(f"JSON decode error: {error}", kind=_SHAPE) from None
     except (ValueError, RecursionError) as error:
         raise ApiError(str(error)) from None
+    raise ApiError(f"The body's JSON cannot be read: {reason}")

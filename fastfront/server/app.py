@@ -16,7 +16,7 @@ from fastfront.config import KeyScope
 from fastfront.errors import ApiError, EngineDeadError, http_error
 from fastfront.openai.keys import needs_key
 from fastfront.server.cors import Cors
-from fastfront.server.exchange import Exchange, Headers
+from fastfront.server.exchange import Exchange, Headers, Request
 from fastfront.server.watch import Watch
 
 log = logging.getLogger("fastfront.server")
@@ -87,6 +87,15 @@ class App(Intake):
     def waiting(self) -> int:
         """Requests with large bodies that no thread has taken yet."""
         return self._threads.waiting()
+
+    def wants_body(self, request: Request) -> bool:
+        """Whether the body of a request, as it stands, is to be read: it has a key, or the route is one that needs none."""
+        exchange = Exchange(request)
+        if self.trusts(exchange):
+            return True
+        methods = self._routes[exchange.path] if exchange.path in self._routes else self._matching(exchange.path)
+        route = methods[exchange.method] if methods is not None and exchange.method in methods else None
+        return route is not None and route.reads_body and not route.guarded
 
     def _route(self, exchange: Exchange) -> Route | None:
         """The route of a request whose path is not in the table, or whose method is not; None: it is answered."""

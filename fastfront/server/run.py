@@ -276,7 +276,7 @@ class Server:
         if self._bridge is not None:
             name = sock.getsockname()
             address = (name, None) if isinstance(name, str) else name[:2]
-            self._bridge.use(app.intake, address, self._access_log)
+            self._bridge.use(app.intake, app.wants_body, address, self._access_log)
             intake = self._bridge.intake
         server = make_server(config, sock, intake, tls)
         server.start()

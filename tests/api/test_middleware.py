@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fastfront.server.middleware.bridge import UNKEYED_BYTES
 from tests.api.conftest import BODY_LIMIT
 from tests.support.fixtures import StartServer
 from tests.support.http1 import Closed, chunked, head, post
@@ -109,6 +110,33 @@ def test_bodies_over_the_limit_are_refused(wrapped: Server) -> None:
             connection.send(head("POST", COMPLETIONS, content_type="application/json", transfer_encoding="chunked", **key))
             connection.send(chunked(b" " * (BODY_LIMIT + 1), 10_000))
             assert connection.response().status == status
+
+
+def test_large_bodies_of_clients_without_a_key_are_not_read(start: StartServer) -> None:
+    """Whether announced or not, and whatever the route; where none is needed, or with one, they are."""
+    large = b"x" * (UNKEYED_BYTES + 1)
+    server = start(*flags("guard"), "--api-key", "key", env=ENV).wait_ready()
+    for path, status, unkeyed, keyed in (("/refused", 418, 0, len(large)), ("/v1/models", 405, None, None)):
+        for key, said in (({}, unkeyed), (KEY, keyed)):
+            pieces = head("POST", path, transfer_encoding="chunked", **key) + chunked(large, 60_000)
+            for data in (post(path, large, **key), pieces):
+                with server.connect() as connection:
+                    connection.send(data)
+                    answer = connection.response()
+                    assert answer.status == status
+                    assert said is None or len(answer.json()["said"]) == said
+    with server.connect() as connection:
+        connection.send(post("/refused", large[1:]))
+        assert len(connection.response().json()["said"]) == UNKEYED_BYTES
+    body = json.dumps({"model": "smollm2", "prompt": "x", "user": "x" * UNKEYED_BYTES}).encode()
+    for path, key, status in (("/tokenize", {}, 401), ("/tokenize", KEY, 200)):
+        with server.connect() as connection:
+            connection.send(post(path, body, **key))
+            assert connection.response().status == status
+    # The rest of a body that nobody reads may come: its client gets its answer, and the connection closes or goes on.
+    with server.connect() as connection:
+        connection.send(head("POST", COMPLETIONS, content_type="application/json", content_length=str(60 << 20)))
+        assert connection.response().status == 401
 
 
 def test_head_and_options(wrapped: Server) -> None:

@@ -19,6 +19,7 @@ from fastfront.server.middleware.inner import OUTER, Inner, InnerApp
 from fastfront.server.middleware.loading import Asgi, Message, Wrap, wrapped
 from fastfront.server.middleware.loop import Loop
 
+UNKEYED_BYTES = 1 << 20  # that are read of a body whose client has no key: middleware may still give it one
 UNREAD_BYTES = 1 << 18  # that wait for the client before `send` does
 LOOK_S = 0.01
 CHECK_S = 0.1
@@ -152,6 +153,7 @@ class Bridge:
         self._scheme = "https" if https else "http"
         self._server: tuple[str, int | None] = ("", None)
         self._access_log: AccessLog | None = None
+        self._wants_body: Callable[[Request], bool] = lambda _: False
         self._state: dict[str, Any] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._inner = InnerApp(self.loop, threads, max_body_bytes)
@@ -162,9 +164,16 @@ class Bridge:
             check()
         self.app: Asgi = starting.result()
 
-    def use(self, intake: Callable[[Request], None], server: tuple[str, int | None], access_log: AccessLog | None) -> None:
-        """Before the first request."""
+    def use(
+        self,
+        intake: Callable[[Request], None],
+        wants_body: Callable[[Request], bool],
+        server: tuple[str, int | None],
+        access_log: AccessLog | None,
+    ) -> None:
+        """Before the first request. Of bodies that `wants_body` is not for, UNKEYED_BYTES are read at the most."""
         self._inner.intake = intake
+        self._wants_body = wants_body
         self._server = server
         self._access_log = access_log
 
@@ -174,11 +183,12 @@ class Bridge:
         if body is not None:
             self._post(request, body, False)
             return
+        most = self._max_body if self._wants_body(request) else min(UNKEYED_BYTES, self._max_body)
         length = request.get("content-length")
-        if length is not None and int(length) > self._max_body:  # that it is a number has been seen to
+        if length is not None and int(length) > most:  # that it is a number has been seen to
             self._post(request, b"", True)
             return
-        request.read_body(self._max_body, lambda body, too_large: self._got_body(request, body, too_large))
+        request.read_body(most, lambda body, too_large: self._got_body(request, body, too_large))
 
     def stop(self) -> None:
         """Tells the middleware that this is the end."""
