@@ -247,5 +247,5 @@ class Rejoin:
         if index in self._supervised:
             self._coming[index] = False
         self._up_since[index] = time.monotonic()
-        log.warning("engine %d is ready again", index)
         self._on_back(index)
+        log.warning("engine %d is ready again", index)

@@ -15,9 +15,11 @@ import pytest
 
 from tests.support.http1 import Connection, Response, head, post
 from tests.support.mock import MockEngine, scripted
+from tests.support.processes import open_files
 from tests.support.server import CHAT, COMPLETIONS, HELLO, Server
 from tests.support.sse import chunks, joined
 from tests.support.tokens import Pieces
+from tests.support.waiting import wait_for
 
 LONG = 2000  # tokens of an answer that no socket buffer of SMALL_BUFFER takes at once
 SMALL_BUFFER = 4096
@@ -138,6 +140,7 @@ def test_anything_at_all(server: Server, mock: MockEngine) -> None:
     rng = random.Random(SEED)
     request = post(CHAT, {"messages": HELLO, "max_tokens": 1})
     heads = head("POST", CHAT, transfer_encoding="chunked", content_type="application/json")
+    before = open_files(server.pid)
     good = server.connect()
     for turn in range(300):
         if turn % 3 == 0:
@@ -159,6 +162,7 @@ def test_anything_at_all(server: Server, mock: MockEngine) -> None:
             good.send(head("GET", "/health"))
             assert good.response().status == 200
     good.close()
+    wait_for(lambda: open_files(server.pid) <= before, "all connections to be seen to")
     mock.wait_idle()
 
 

@@ -68,7 +68,8 @@ def test_c64_descriptors_do_not_grow(server: Server) -> None:
         for k in range(1000):
             connection.send(requests[k % 2])
             assert connection.response().status == 200
-        assert open_files(server.pid) == before
+        # Others' connections may have been closed meanwhile.
+        wait_for(lambda: open_files(server.pid) <= before, "what the requests have opened to be closed")
     for _ in range(100):
         with server.connect() as connection:
             connection.send(head("GET", "/health"))
@@ -108,14 +109,12 @@ def test_c76_many_threads_swap_nothing(start: StartServer, pieces: Pieces) -> No
     ).wait_ready()
     mock = server.mock
     assert mock is not None
-    seconds, clients = 3.0, 8
-    counts = [0] * clients
+    clients, each = 8, 200
 
     def client(k: int) -> None:
         rng = random.Random(k)
-        deadline = time.monotonic() + seconds
         connection = server.connect()
-        while time.monotonic() < deadline:
+        for _ in range(each):
             ids = [rng.randrange(300, 40_000) for _ in range(rng.randrange(1, 12))]
             stream = rng.random() < 0.5
             body = {"prompt": ids, "stream": stream, "max_tokens": 50, "return_token_ids": True}
@@ -134,18 +133,13 @@ def test_c76_many_threads_swap_nothing(start: StartServer, pieces: Pieces) -> No
             else:
                 made = response.json()["choices"][0]["token_ids"]
             assert made == [*ids, pieces.named("<|im_end|>")]
-            counts[k] += 1
         connection.close()
 
     at_once(client, range(clients))
-    assert min(counts) > 10
-    mock.wait_idle()
-    aborted = mock.aborted()
+    accepted, finished, aborted = mock.wait_ended()
     assert len(aborted) == len(set(aborted))
-    accepted = [add["id"] for add in mock.adds()]
     assert len(accepted) == len(set(accepted))
-    ended = {event["id"] for event in mock.of("finish")} | set(aborted)
-    assert set(accepted) <= ended
+    assert finished
     assert {add["client"] for add in mock.adds()} == {0, 1, 2, 3}
     assert "ERROR" not in server.log()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -251,7 +252,11 @@ def test_http_requests_by_route(pair: Server) -> None:
     before = [count(*case[1:]) for case in cases]
     for path, *_ in cases:
         pair.get(path)
-    assert [count(*case[1:]) - then for case, then in zip(cases, before, strict=True)] == [1] * len(cases)
+
+    def counted() -> list[float]:
+        return [count(*case[1:]) - then for case, then in zip(cases, before, strict=True)]
+
+    wait_for(lambda: counted() == [1] * len(cases), "each to be counted once it is answered")
     for path in ("/health", "/metrics", "/ping", "/version"):
         pair.get(path)
     assert not {s.labels["handler"] for s in read(pair)["http_requests"].samples} & {"/health", "/metrics", "/ping", "/version"}
@@ -271,6 +276,11 @@ def test_scheduler_stats_arrive(pair: Server) -> None:
     assert busy[1] >= 0, "few streams stay on the first lane"
 
 
+def counts_requests(server: Server) -> bool:
+    family = read(server).get("http_requests")
+    return family is not None and bool(family.samples)
+
+
 def test_without_statistics_there_are_none_of_engines(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     for server in serve(tmp_path_factory, "silent", "--disable-log-stats"):
         names = read(server)
@@ -278,4 +288,4 @@ def test_without_statistics_there_are_none_of_engines(tmp_path_factory: pytest.T
         assert "process_open_fds" in names
         assert "fastfront:live_streams" in names
         server.get("/v1/models")
-        assert read(server)["http_requests"].samples
+        wait_for(partial(counts_requests, server), "the request to be counted")

@@ -14,6 +14,7 @@ from tests.support.fixtures import StartServer
 from tests.support.http1 import Closed, chunked, head, post
 from tests.support.mock import MockEngine, scripted
 from tests.support.paths import ROOT
+from tests.support.processes import thread_titles
 from tests.support.server import COMPLETIONS, Server, read_stream
 from tests.support.sse import joined
 from tests.support.tokens import Pieces
@@ -181,8 +182,12 @@ def test_middleware_that_gives_up_ends_the_generation(wrapped: Server, pieces: P
     mock = mock_of(wrapped)
     since = mock.mark()
     slow = {"prompt": "hello", "max_tokens": 5000, **scripted({"tokens": [pieces.byte_level("a")], "delay_ms": 20}, then="loop")}
-    assert wrapped.post("/gives-up", slow, **KEY).status_code == 500
-    mock.wait_aborts([mock.wait_adds(1, since)[0]["id"]], since)
+    with wrapped.connect() as connection:
+        connection.send(post("/gives-up", slow, **KEY))
+        ids = [add["id"] for add in mock.wait_adds(1, since)]
+        assert wrapped.get("/give-up").status_code == 200
+        assert connection.response().status == 500
+    mock.wait_aborts(ids, since)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -253,7 +258,5 @@ def test_coroutine_functions_need_starlette(start: StartServer, tmp_path: Path) 
 
 
 def test_without_middleware_there_is_no_event_loop(server: Server) -> None:
-    names = {Path(f"/proc/{server.pid}/task/{task.name}/comm").read_text().strip()
-             for task in Path(f"/proc/{server.pid}/task").iterdir()}  # fmt: skip
-    assert "middleware" not in names
+    assert "middleware" not in thread_titles(server.pid)
     assert json.loads(server.get("/version").content)

@@ -12,6 +12,7 @@ import termios
 import pytest
 
 from tests.support.http1 import post
+from tests.support.metrics import gauges
 from tests.support.mock import MockEngine, scripted
 from tests.support.paths import FASTFRONT, environment
 from tests.support.server import COMPLETIONS, Server
@@ -28,6 +29,7 @@ def test_one_frame(server: Server, mock: MockEngine, pieces: Pieces) -> None:
     for connection in connections:
         connection.send(post(COMPLETIONS, {"prompt": [5], "stream": True, **scripted(pieces.byte_level("a"))}))
         connection.response_head()
+    wait_for(lambda: gauges(server)[:2] == (3, 0), "three running requests")
     done = subprocess.run(
         command(server, "--once", "--interval", "0.1"), capture_output=True, text=True, timeout=60, check=True, env=environment()
     )

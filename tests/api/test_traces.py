@@ -31,10 +31,11 @@ def test_generations_become_spans(kind: type[Collector | GrpcCollector], tmp_pat
         failing = scripted({"finish": "error"})
         assert server.completion(failing).status_code == 500
         assert server.get("/health").status_code == 200
-        first, second, failed = wait_for(lambda: len(found := collector.spans()) >= 3 and found, "three spans")
+        found = wait_for(lambda: len(found := collector.spans()) >= 3 and found, "three spans")
         server.stop()
         assert len(collector.spans()) == 3
 
+    first, second, failed = sorted(found, key=lambda span: span.began_ns)
     assert (first.trace_id, first.parent_id, first.trace_state) == (TRACE, PARENT, "k=v")
     assert (first.name, first.kind, first.status) == ("llm_request", 2, 0)
     told = first.attributes

@@ -292,8 +292,15 @@ def test_phases() -> None:
 
 
 def test_requests_at_the_end_are_waited_for() -> None:
-    load = dataclasses.replace(LOAD, requests=0, seconds=0.02)
-    result, _ = one_more(load, paced)
+    ended = threading.Event()
+
+    def answer(exchange: Exchange) -> None:
+        assert ended.wait(60)
+        exchange.send(whole(tokens(TOKENS)))
+
+    load = dataclasses.replace(LOAD, requests=0, seconds=1.0)
+    with TinyServer(answer) as server:
+        result = run(dataclasses.replace(load, port=server.port), lambda phase: ended.set() if phase == "ended" else None)
     assert (result["requests"]["ok"], result["requests"]["unfinished"]) == (3, 0)
     assert result["completed"] == 0, "behind the end"
     result, _ = one_more(dataclasses.replace(load, drain_s=0.05), hang)

@@ -27,6 +27,7 @@ from engine.shm.reader import SPIN_NS, RingReader
 from engine.shm.segment import DATA, LINE, MAX_CAPACITY, PAGE, Segment, asleep_place, create
 from engine.shm.writer import RingWriter
 from tests.engine.conftest import ROOT
+from tests.support.waiting import wait_for
 
 WAIT_S = 60.0
 
@@ -335,6 +336,21 @@ def test_a_sleeper_is_woken_by_the_next_message_whoever_waits_and_writes(native:
         assert got == [n.to_bytes(4, "little") for n in range(count)]
 
 
+@contextlib.contextmanager
+def sent_to_a_sleeper(ends: Ends, message: bytes) -> Iterator[None]:
+    """Another thread sends the message when the reader has been asleep for some time."""
+
+    def send() -> None:
+        wait_for(lambda: ends.raw.halves[asleep_place(0)], "a reader that sleeps", WAIT_S, every_s=0.001)
+        time.sleep(0.02)
+        ends.writer.send(message)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    yield
+    thread.join(WAIT_S)
+
+
 def test_a_reader_spins_for_longer_only_while_waits_are_short() -> None:
     with Ends() as ends:
         reader = ends.readers[0]
@@ -343,15 +359,15 @@ def test_a_reader_spins_for_longer_only_while_waits_are_short() -> None:
         assert state.spin_ns == short
         for before in (short, longer):
             state.spin_ns = before
-            threading.Timer(0.02, ends.writer.send, [b"late"]).start()
-            assert reader.receive(timeout_s=WAIT_S) == b"late"
+            with sent_to_a_sleeper(ends, b"late"):
+                assert reader.receive(timeout_s=WAIT_S) == b"late"
             assert state.spin_ns == short
         # What ends before `long_ns` have passed since the wait began is a short wait, whether the reader looked before or not.
         state.long_ns = 10**12
         for restraint in (0, 1):
             state.restraint, state.spin_ns = restraint, short
-            threading.Timer(0.02, ends.writer.send, [b"early"]).start()
-            assert reader.receive(timeout_s=WAIT_S) == b"early"
+            with sent_to_a_sleeper(ends, b"early"):
+                assert reader.receive(timeout_s=WAIT_S) == b"early"
             assert state.spin_ns == 10**12
 
 

@@ -128,8 +128,8 @@ def test_with_another_request_in_the_pipeline(shared: Server, a: int) -> None:
         connection.send(post(COMPLETIONS, {"prompt": "hello", "stream": True, **slow(a)}) * 2)
         mock.wait_adds(1, since)
     wait_for(lambda: mock.aborted(since), "an abort", LIMIT_S)
-    mock.wait_idle(LIMIT_S)
-    assert sorted(mock.aborted(since)) == sorted(add["id"] for add in mock.adds(since))
+    accepted, _, aborted = mock.wait_ended(since, LIMIT_S)
+    assert sorted(aborted) == sorted(accepted)
 
 
 def test_a_connection_that_ends_after_its_answer_aborts_nothing(shared: Server) -> None:
@@ -161,13 +161,10 @@ def test_c42_leaving_at_any_moment(server: Server, mock: MockEngine, a: int) -> 
 
     at_once(client, [waits[k::20] for k in range(20)])
     wait_for(lambda: mock.counts()["running"] == 0 and gauges(server)[:2] == (0, 0), "an idle server")
-    accepted = [add["id"] for add in mock.adds()]
-    aborted = mock.aborted()
+    accepted, finished, aborted = mock.wait_ended()
     assert len(accepted) > 100
     assert len(aborted) == len(set(aborted))
-    assert set(aborted) <= set(accepted)
-    finished = {event["id"] for event in mock.of("finish")}
-    assert set(accepted) == finished | set(aborted)
+    assert set(accepted) == {*finished, *aborted}
     wait_for(lambda: metric(server, "fastfront:live_streams") == 0, "no live stream", LIMIT_S)
     assert len([line for line in server.log().splitlines() if "fastfront.access" not in line]) < 50
 
@@ -182,7 +179,7 @@ def test_c29_closing_streams_with_several_choices(server: Server, mock: MockEngi
         assert connection.piece()
     for connection in connections:
         connection.close()
-    wait_for(lambda: len(mock.aborted()) >= 600, "600 aborts", 20)
+    wait_for(lambda: len(mock.aborted()) >= 600, "600 aborts", LIMIT_S)
     settled(server, mock, [add["id"] for add in mock.adds()])
     assert len(mock.aborted()) == 600
 
@@ -229,9 +226,8 @@ def test_prompts_of_a_client_that_left_early_never_reach_the_engine_twice(shared
             time.sleep(0.002)
     assert shared.completion(max_tokens=1).status_code == 200
     mock.wait_idle(LIMIT_S)
-    ids = [add["id"] for add in mock.adds(since)]
-    ended = set(mock.aborted(since)) | {event["id"] for event in mock.of("finish", since)}
-    assert set(ids) <= ended
+    accepted, _, aborted = mock.wait_ended(since, LIMIT_S)
+    assert len(aborted) == len(set(aborted)), accepted
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])

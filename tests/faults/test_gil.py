@@ -6,12 +6,12 @@ import os
 import signal
 import sys
 import sysconfig
-from pathlib import Path
 
 import pytest
 
 from tests.support.fixtures import StartServer
 from tests.support.mock import scripted
+from tests.support.processes import thread_titles
 from tests.support.server import HELLO, Server
 from tests.support.waiting import wait_for
 
@@ -69,5 +69,4 @@ def test_every_thread_has_a_title_of_its_own(start: StartServer) -> None:
     server = start("--lanes", "2", "--request-threads", "2").wait_ready()
     own = {"http-0", "http-1", "request-0", "request-1", "lane-0", "lane-1", "engine-watcher", "engine-joiner", "metrics", "gc"}
     expected = own | {"access-log", "stats-log", "fastfront serve", "ZMQbg/Reaper", "ZMQbg/IO/0"}
-    tasks = Path(f"/proc/{server.pid}/task")
-    wait_for(lambda: sorted((task / "comm").read_text().strip() for task in tasks.iterdir()) == sorted(expected), "titles")
+    wait_for(lambda: sorted(thread_titles(server.pid)) == sorted(expected), "titles")

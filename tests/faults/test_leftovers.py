@@ -16,7 +16,7 @@ from tests.support.fixtures import StartServer
 from tests.support.http1 import post
 from tests.support.mock import MockEngine, scripted
 from tests.support.paths import SMOLLM2
-from tests.support.processes import session_members, shared_memory, title, unix_sockets, wait_gone, with_parent
+from tests.support.processes import session_members, shared_memory, socket_inodes, title, unix_sockets, wait_gone, with_parent
 from tests.support.server import COMPLETIONS, Server, headless_mock
 from tests.support.waiting import wait_for
 
@@ -25,14 +25,7 @@ LIMIT_S = 60.0
 
 def own_sockets(server: Server) -> set[str]:
     """Unix sockets bound by the server's frontend."""
-    inodes = {
-        os.readlink(f"/proc/{server.pid}/fd/{fd}")[8:-1]
-        for fd in os.listdir(f"/proc/{server.pid}/fd")
-        if os.readlink(f"/proc/{server.pid}/fd/{fd}").startswith("socket:")
-    }
-    lines = Path("/proc/net/unix").read_text().splitlines()[1:]
-    rows = [line.split(maxsplit=7) for line in lines]
-    return {row[7] for row in rows if len(row) == 8 and row[6] in inodes}
+    return unix_sockets(socket_inodes(server.pid))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.test_process_tree import planned, running, same
 from tests.support.fixtures import StartServer
 from tests.support.http1 import Connection, post
-from tests.support.processes import session_members, shared_memory, title, wait_gone
+from tests.support.processes import session_members, shared_memory, socket_inodes, title, wait_gone
 from tests.support.server import COMPLETIONS, Server
 from tests.support.sse import frames
 from tests.support.waiting import wait_for
@@ -31,23 +31,9 @@ def pid_of(server: Server, wanted: str) -> int:
     return pid
 
 
-def link(pid: int, fd: str) -> str:
-    """Where a descriptor leads, "" if it has been closed."""
-    try:
-        return os.readlink(f"/proc/{pid}/fd/{fd}")
-    except FileNotFoundError:
-        return ""
-
-
-def socket_inodes(server: Server) -> set[str]:
-    """Sockets that the server's processes have open."""
-    found = set()
-    for pid in session_members(server.pid):
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            target = link(pid, fd)
-            if target.startswith("socket:"):
-                found.add(target[8:-1])
-    return found
+def open_sockets(server: Server) -> set[str]:
+    """Inodes of the sockets that the server's processes have open."""
+    return {inode for pid in session_members(server.pid) for inode in socket_inodes(pid)}
 
 
 def existing_inodes() -> set[str]:
@@ -92,7 +78,7 @@ def test_the_frontend_is_killed(start: StartServer) -> None:
     tree(server, *FLAGS)
     answer = server.post(COMPLETIONS, {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0})
     assert answer.json()["choices"][0]["text"].startswith(" Paris")
-    connection, sockets = stream(server), socket_inodes(server)
+    connection, sockets = stream(server), open_sockets(server)
     server.kill()
     connection.close()
     check_nothing_is_left(server, segments, sockets)
@@ -103,7 +89,7 @@ def test_a_worker_is_killed_and_then_the_other_engine_core(start: StartServer) -
     flags = (*FLAGS, "--data-parallel-size", "2")
     server = start(*flags, mock=None, env=ENV).wait_ready(START_S)
     tree(server, *flags)
-    first, second, sockets = stream(server, 0), stream(server, 1), socket_inodes(server)
+    first, second, sockets = stream(server, 0), stream(server, 1), open_sockets(server)
     worker = pid_of(server, "fastfront::worker-1-1")
     os.kill(worker, signal.SIGKILL)
     check_failed(second)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.paths import SMOLLM2
-from tests.support.processes import session_members, shared_memory, title, unix_sockets
+from tests.support.processes import session_members, shared_memory, socket_inodes, title, unix_sockets
 from tests.support.server import COMPLETIONS, Server
 from tests.support.sse import frames
 from tests.support.waiting import wait_for
@@ -70,13 +70,7 @@ def segments() -> set[str]:
 
 def bound_by(pids: set[int]) -> set[str]:
     """Unix sockets of these processes."""
-    inodes = set()
-    for pid in pids:
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            name = os.readlink(f"/proc/{pid}/fd/{fd}") if os.path.islink(f"/proc/{pid}/fd/{fd}") else ""
-            inodes.add(name[8:-1] if name.startswith("socket:") else "")
-    rows = [line.split(maxsplit=7) for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
-    return {row[7] for row in rows if len(row) == 8 and row[6] in inodes}
+    return unix_sockets({inode for pid in pids for inode in socket_inodes(pid)})
 
 
 class Streams:

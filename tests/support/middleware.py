@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -85,10 +86,11 @@ class Shouting:
 
 
 class Faults:
-    """What goes wrong, by path."""
+    """What goes wrong, by path. /gives-up does so when /give-up is asked for."""
 
     def __init__(self, app: App) -> None:
         self.app = app
+        self.enough = asyncio.Event()
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
         path = scope.get("path")
@@ -105,11 +107,15 @@ class Faults:
                 raise ValueError("in the middle")
             return
         if path == "/gives-up":
-            scope = dict(scope, path="/v1/completions")
-            try:
-                await asyncio.wait_for(self.app(scope, receive, send), 0.2)
-            except TimeoutError:
-                return
+            inner = asyncio.ensure_future(self.app(dict(scope, path="/v1/completions"), receive, send))
+            await self.enough.wait()
+            inner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await inner
+            return
+        if path == "/give-up":
+            self.enough.set()
+            scope = dict(scope, path="/health")
         await self.app(scope, receive, send)
 
 

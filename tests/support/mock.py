@@ -95,6 +95,22 @@ class MockEngine:
         wanted = set(ids)
         wait_for(lambda: wanted <= set(self.aborted(since)), f"aborts of {len(wanted)} requests", timeout_s)
 
+    def wait_ended(self, since: int = 0, timeout_s: float = 60.0) -> tuple[list[str], list[str], list[str]]:
+        """Waits until all requests that have arrived have ended: their ids, those of finished ones, those named in aborts.
+
+        All three are of one moment: a request whose client has left may still come after it.
+        """
+
+        def look() -> tuple[list[str], list[str], list[str]] | None:
+            events = self.events(since)
+            added, finished = ([event["id"] for event in events if event["event"] == kind] for kind in ("add", "finish"))
+            aborted = [name for event in events if event["event"] == "abort" for name in event["ids"]]
+            return (added, finished, aborted) if set(added) <= {*finished, *aborted} else None
+
+        ended = wait_for(look, "the end of every request at the engine", timeout_s)
+        assert ended is not None
+        return ended
+
     # ---- what it is told
 
     def command(self, **command: Any) -> dict[str, Any]:

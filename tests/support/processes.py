@@ -58,6 +58,26 @@ def title(pid: int) -> str:
         return ""
 
 
+def thread_titles(pid: int) -> list[str]:
+    """Titles of a process's threads, but for those that end meanwhile."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found.append((task / "comm").read_text().strip())
+    return found
+
+
+def socket_inodes(pid: int) -> set[str]:
+    """Sockets that a process has open; descriptors that are closed meanwhile do not count."""
+    found = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/{pid}/fd/{fd}")
+            if target.startswith("socket:"):
+                found.add(target[8:-1])
+    return found
+
+
 def open_files(pid: int) -> int:
     """Number of open file descriptors."""
     return len(os.listdir(f"/proc/{pid}/fd"))
@@ -74,10 +94,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def unix_sockets() -> set[str]:
-    """Names of all bound Unix sockets of this machine; those in the abstract namespace begin with `@`."""
+def unix_sockets(inodes: set[str] | None = None) -> set[str]:
+    """Names of bound Unix sockets, all of this machine's or those of `inodes`; those in the abstract namespace begin with `@`."""
     lines = Path("/proc/net/unix").read_text().splitlines()[1:]
-    return {fields[7] for line in lines if len(fields := line.split(maxsplit=7)) == 8}
+    rows = [row for line in lines if len(row := line.split(maxsplit=7)) == 8]
+    return {row[7] for row in rows if inodes is None or row[6] in inodes}
 
 
 def shared_memory() -> set[str]:

@@ -74,8 +74,10 @@ class Server:
         return self.process.pid
 
     def log(self) -> str:
-        """Everything the server and its engines have printed."""
-        return self._log_path.read_text(errors="replace")
+        """Everything the server and its engines have printed; of a running server, only whole lines."""
+        running = self.process.poll() is None
+        text = self._log_path.read_text(errors="replace")
+        return text[: text.rfind("\n") + 1] if running else text
 
     def wait_ready(self, timeout_s: float = 120.0) -> Self:
         """Waits until the server says that it is ready."""

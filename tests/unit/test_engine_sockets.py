@@ -53,6 +53,7 @@ class Peers:
         self._open.append(peer)
         peer.setsockopt(zmq.IDENTITY, identity)
         peer.setsockopt(zmq.SNDHWM, 0)
+        peer.setsockopt(zmq.RECONNECT_IVL, -1)  # one that was replaced must not come again and replace the other
         peer.connect(address)
         return peer
 

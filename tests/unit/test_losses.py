@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from fastfront.engine_client.balancer import Balancer
+from fastfront.engine_client.rejoin import Rejoin
 from fastfront.server.health import Health
 from fastfront.server.losses import Losses
 
@@ -35,3 +36,17 @@ def test_an_engine_lost_while_it_is_let_in(restarts: bool) -> None:
     losses.back(0)
     assert not health.ok
     assert (health.dead_reason is not None) == (not restarts)
+
+
+def test_an_engine_is_said_to_be_ready_when_it_takes_requests(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever waits for the line may count on it."""
+    said: list[str] = []
+    rejoin = Rejoin(
+        [], range(1), supervised=range(0), local=range(0), restarts=0, ready_timeout_s=1.0,
+        on_back=lambda _: said.append(caplog.text), on_given_up=lambda _: None,
+    )  # fmt: skip
+    rejoin._note_lost(0)
+    rejoin._lost[0].ready = True
+    rejoin._see(0)
+    assert said == [""]
+    assert "engine 0 is ready again" in caplog.text

@@ -213,7 +213,8 @@ def test_answers_that_are_no_text_of_a_server_that_is_none(caplog: pytest.LogCap
             with connection:
                 connection.recv(1 << 20)
                 connection.sendall(answer)
-                connection.recv(1 << 20)
+                while connection.recv(1 << 20):
+                    pass
 
         thread = threading.Thread(target=serve)
         thread.start()
