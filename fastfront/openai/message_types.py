@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Literal, Required, TypeAlias
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from fastfront.errors import ApiError
@@ -101,6 +101,32 @@ class CustomChatCompletionContentSimpleImageParam(TypedDict, total=False):
     uuid: str | None
 
 
+_Embeddings: TypeAlias = str | dict[str, str | list[int | float]] | None
+
+
+class ChatCompletionContentPartImageEmbedsParam(TypedDict, total=False):
+    image_embeds: _Embeddings
+    type: Required[Literal["image_embeds"]]
+    uuid: str | None
+
+
+class ChatCompletionContentPartAudioEmbedsParam(TypedDict, total=False):
+    audio_embeds: _Embeddings
+    type: Required[Literal["audio_embeds"]]
+    uuid: str | None
+
+
+class ChatCompletionContentPartVideoEmbedsParam(TypedDict, total=False):
+    video_embeds: _Embeddings
+    type: Required[Literal["video_embeds"]]
+    uuid: str | None
+
+
+class ChatCompletionContentPartPromptEmbedsParam(TypedDict, total=False):
+    data: Required[str]
+    type: Required[Literal["prompt_embeds"]]
+
+
 class CustomChatCompletionContentSimpleAudioParam(TypedDict, total=False):
     audio_url: str | None
 
@@ -128,6 +154,10 @@ _AnyPart: TypeAlias = (
     | ChatCompletionContentPartRefusalParam
     | CustomChatCompletionContentPILImageParam
     | CustomChatCompletionContentSimpleImageParam
+    | ChatCompletionContentPartImageEmbedsParam
+    | ChatCompletionContentPartAudioEmbedsParam
+    | ChatCompletionContentPartVideoEmbedsParam
+    | ChatCompletionContentPartPromptEmbedsParam
     | CustomChatCompletionContentSimpleAudioParam
     | CustomChatCompletionContentSimpleVideoParam
     | CustomChatCompletionContentToolReferenceParam
@@ -246,7 +276,8 @@ ChatMessage: TypeAlias = (
     | CustomChatCompletionMessageParam
     | Message
 )
-_ONE: TypeAdapter[Any] = TypeAdapter(ChatMessage)
+# Keys that a shape does not know are kept, and count when one of several shapes is chosen.
+_ONE: TypeAdapter[Any] = TypeAdapter(ChatMessage, config=ConfigDict(extra="allow"))
 _TEXTS = frozenset({"role", "content", "name", "tool_call_id"})
 
 
@@ -263,7 +294,7 @@ class CallsError(ApiError):
 
 
 def checked_messages(messages: list[Any]) -> list[Object]:
-    """The messages with only the fields of their shapes, lists in the place of iterables. Raises ApiError.
+    """The messages in their shapes, lists in the place of iterables. Raises ApiError.
 
     Messages of nothing but texts, which most are, are handed on as they are.
     """

@@ -13,9 +13,10 @@ from pydantic_core import from_json
 
 from fastfront.config import StructuredOptions
 from fastfront.errors import ApiError
+from fastfront.openai.constraints.backends import beyond_xgrammar, require_guidance
 from fastfront.openai.constraints.errors import BadConstraint
 from fastfront.openai.constraints.grammar import check_ebnf, choice_grammar, is_lark, lark_as_ebnf
-from fastfront.openai.constraints.json_schema import beyond_xgrammar, check_json_schema
+from fastfront.openai.constraints.json_schema import check_json_schema
 from fastfront.openai.constraints.regex import check_regex
 from fastfront.openai.constraints.structural_tag import check_structural_tag
 
@@ -95,19 +96,21 @@ def _json(full: dict[str, Any]) -> bool:
             raise ApiError(f"Invalid JSON grammar specification: {error}") from None
     try:
         facts = check_json_schema(schema)
+        beyond = beyond_xgrammar(schema)
+        if beyond:
+            require_guidance(schema)
     except BadConstraint as error:
         raise _refuse("Failed to transform json schema into a grammar", error) from None
     if isinstance(full["json"], dict) and (facts.depth > MAP_DEPTH or not facts.small_integers):
         full["json"] = json.dumps(schema, ensure_ascii=False)
-    return beyond_xgrammar(schema)
+    return beyond
 
 
 def _regex(full: dict[str, Any]) -> bool:
     try:
-        check_regex(full["regex"])
+        return check_regex(full["regex"])
     except BadConstraint as error:
         raise _refuse("Failed to transform regex into a grammar", error) from None
-    return False
 
 
 def _choice(full: dict[str, Any]) -> bool:

@@ -77,10 +77,10 @@ def tokenize_body(body: bytes, header: Header, serving: Serving) -> bytes:
     require_model(fields, serving)
     tokenizer = serving.tokenizer
     refuse_media(fields)
+    check_tokenize(fields)
     if not _is_chat(fields, body):
         ids = tokenizer.encode(fields["prompt"], fields.get("add_special_tokens", True))
     else:
-        check_tokenize(fields)
         # What was read holds lists that are not read yet: the chat's renderer looks at the messages as they came.
         chat = {**fields, "messages": from_json(body)["messages"]}
         try:

@@ -8,9 +8,10 @@ from typing import Any
 from fastfront.errors import ApiError, bad_value
 
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
-_MEDIA_PARTS = frozenset(
-    {"image_url", "input_image", "image_pil", "image_embeds", "audio_url", "input_audio", "audio_embeds", "video_url",
-     "video_embeds", "file"}
+# Their order is that in which they are looked for in a part without a type.
+_MEDIA_PARTS = (
+    "image_url", "image_pil", "image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "audio_url", "input_audio",
+    "video_url", "input_image",
 )  # fmt: skip
 _PART_FIELDS = frozenset({"type", "text", "refusal", "thinking", "closed", "uuid"})
 BILLING_HEADER = "x-anthropic-billing-header"
@@ -117,7 +118,7 @@ def _part(part: Any, as_parts: bool, model: str) -> Any:
         return {"type": "text", "text": part} if as_parts else part
     kind = part.get("type")
     if kind is None:
-        kind = next((key for key in sorted(_MEDIA_PARTS) if key in part), None)
+        kind = next((key for key in _MEDIA_PARTS if key in part), None)
         if kind is None:
             raise bad_value("Missing 'type' field in multimodal part.", "type")
     if isinstance(kind, str) and kind in _TEXT_PARTS:
@@ -133,9 +134,22 @@ def _part(part: Any, as_parts: bool, model: str) -> Any:
     if kind == "tool_reference":
         return {"type": kind, "name": part.get("name")} if as_parts else part.get("name")
     if isinstance(kind, str) and kind in _MEDIA_PARTS:
-        raise ApiError(f"{model} is not a multimodal model")
+        raise _no_media(part, kind, model)
     supported = ", ".join(sorted(_TEXT_PARTS))
     raise bad_value(f"Unsupported chat content part type: {kind!r}. Supported types: {supported}.", "type", kind)
+
+
+def _no_media(part: Message, kind: str, model: str) -> ApiError:
+    if kind == "prompt_embeds":
+        return bad_value(
+            "prompt_embeds content part requires a non-empty `data` field with base64-encoded tensor bytes.", "prompt_embeds"
+        )
+    if kind.endswith("_embeds"):
+        return ApiError("The model is not multimodal.")
+    needed = "image_url" if kind == "input_image" else kind
+    if needed not in part and kind != "image_pil":
+        return ApiError(f"A content part of type {kind!r} must have `{needed}`.")
+    return ApiError(f"{model} is not a multimodal model")
 
 
 def _without_billing_header(pieces: list[Any]) -> list[Any]:

@@ -80,7 +80,7 @@ class App(Intake):
         ]
         self._max_body = max_body_bytes
         self._threads = RequestThreads(request_threads)
-        adds_headers = cors is not None or request_id_headers
+        adds_headers = (cors is not None and cors.opens) or request_id_headers
         keys = [key.encode("utf-8", "surrogateescape") for key in api_keys]
         super().__init__(self._routes, watch, keys, min(max_body_bytes, INLINE_BODY_BYTES), adds_headers)
 
@@ -103,10 +103,11 @@ class App(Intake):
         methods = self._routes[path] if path in self._routes else self._matching(path)
         if methods is not None and method in methods:
             return methods[method]
-        if methods is None:
-            self._no_route(exchange, path)
-        else:
-            exchange.json(http_error(405, "Method Not Allowed").body(), 405, [("allow", ", ".join(methods))])
+        if self._cors is None or not self._cors.preflight(exchange):
+            if methods is None:
+                self._no_route(exchange, path)
+            else:
+                exchange.json(http_error(405, "Method Not Allowed").body(), 405, [("allow", ", ".join(methods))])
         exchange.request.drop_body()
         return None
 
@@ -162,11 +163,7 @@ class App(Intake):
             exchange.extra_headers = extra or None
             return False
         exchange.extra_headers = extra + (self._cors.answer_headers(origin) or []) or None
-        method = exchange.header("access-control-request-method")
-        if exchange.method != "OPTIONS" or method is None:
-            return False
-        self._cors.preflight(exchange, origin, method)
-        return True
+        return self._cors.preflight(exchange)
 
     def _matching(self, path: str) -> dict[str, Route] | None:
         """The route with `{names}` that a path is one of."""

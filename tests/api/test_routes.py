@@ -66,6 +66,15 @@ def test_every_name_is_listed_and_the_first_is_in_answers(guarded: Server) -> No
         assert body["model"] == "first"
 
 
+@pytest.mark.parametrize("path", [COMPLETIONS, "/v1/models", "/nowhere"])
+def test_preflights_where_no_origin_is_allowed(guarded: Server, path: str) -> None:
+    headers = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    answer = httpx.request("OPTIONS", f"http://127.0.0.1:{guarded.port}{path}", headers=headers, timeout=60.0)
+    assert (answer.status_code, answer.text) == (400, "Disallowed CORS origin")
+    assert "access-control-allow-origin" not in answer.headers
+    assert answer.headers["vary"].startswith("Origin, ")
+
+
 def test_metrics_are_prometheus_text(server: Server) -> None:
     response = server.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=")
@@ -107,6 +116,11 @@ def test_texts_are_tokenized_with_the_models_own_begin(llama: Server) -> None:
     asked: list[dict[str, Any]] = [{}, {"add_special_tokens": False}]
     begun, bare = (llama.post("/tokenize", {"prompt": "x", **more}).json()["tokens"] for more in asked)
     assert begun[1:] == bare
+
+
+def test_tokenize_of_a_text_refuses_what_no_chat_could_be(server: Server) -> None:
+    fields = {"prompt": "a", "continue_final_message": True, "add_generation_prompt": True}
+    assert server.post("/tokenize", fields).status_code == 400
 
 
 def test_tokenize_has_no_length_limit(server: Server) -> None:

@@ -79,7 +79,7 @@ def test_reasoning_is_shown_under_all_its_names(field: str) -> None:
     assert "reasoning" not in conversation_of([{"role": "user", "content": "a", field: "why"}], False, "m")[0]
 
 
-@pytest.mark.parametrize("kind", ["image_url", "input_audio", "video_url", "file"])
+@pytest.mark.parametrize("kind", ["image_url", "input_audio", "video_url", "image_pil"])
 def test_media_are_refused_naming_the_model(kind: str) -> None:
     for part in ({"type": kind, kind: {"url": "data:,"}}, {kind: {"url": "data:,"}}):
         with pytest.raises(ApiError, match="m is not a multimodal model"):
@@ -124,7 +124,27 @@ def test_calls_without_a_shape(calls: Any) -> None:
     assert "ChatCompletionMessageFunctionToolCallParam" in caught.value.param
 
 
-def test_checked_messages_have_lists_and_no_other_fields() -> None:
+def test_parts_may_have_a_type_of_responses_beside_those_of_chats() -> None:
+    text, given = {"type": "text", "text": "a"}, {"type": "input_text", "text": "b", "cache_control": {"type": "ephemeral"}}
+    checked = checked_messages([{"role": "user", "content": [text, given]}])
+    assert checked == [{"role": "user", "content": [text, given]}]
+    assert conversation_of(checked, False, "m")[0]["content"] == "a\nb"
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"type": "image_url"}, "must have `image_url`"), ({"type": "input_image"}, "must have `image_url`"),
+        ({"type": "image_embeds", "image_embeds": "AA=="}, "not multimodal"), ({"type": "prompt_embeds"}, "`data` field"),
+        ({"type": "file", "file": {}}, "Unsupported chat content part type: 'file'"), ({"audio_url": "x"}, "m is not"),
+    ],
+)  # fmt: skip
+def test_other_parts_are_refused_for_what_they_are(part: dict[str, Any], words: str) -> None:
+    with pytest.raises(ApiError, match=words):
+        conversation_of([{"role": "user", "content": [{"type": "text", "text": "x"}, part]}], True, "m")
+
+
+def test_checked_messages_have_lists_and_what_templates_do_not_know_goes_no_further() -> None:
     part, call = {"type": "text", "text": "a"}, {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     chat = [
         {"role": "user", "content": [part], "extra": 1},
@@ -133,11 +153,12 @@ def test_checked_messages_have_lists_and_no_other_fields() -> None:
         {"role": "strange", "content": ["a", part]},
     ]
     assert checked_messages(chat) == [
-        {"role": "user", "content": [part]},
+        {"role": "user", "content": [part], "extra": 1},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "assistant", "content": "a", "reasoning": "why"},
         {"role": "strange", "content": ["a", part]},
     ]
+    assert conversation_of(checked_messages(chat[:1]), True, "m") == [{"role": "user", "content": [part]}]
     plain = [{"role": "user", "content": "a", "name": "b"}]
     assert checked_messages(plain)[0] is plain[0]
 

@@ -11,9 +11,10 @@ import pytest
 from fastfront._speedups.msgpack import packb, unpackb
 from fastfront.config import StructuredOptions
 from fastfront.errors import ApiError
+from fastfront.openai.constraints.backends import beyond_xgrammar
 from fastfront.openai.constraints.errors import BadConstraint
 from fastfront.openai.constraints.grammar import check_ebnf, choice_grammar, is_lark, lark_as_ebnf
-from fastfront.openai.constraints.json_schema import beyond_xgrammar, check_json_schema
+from fastfront.openai.constraints.json_schema import check_json_schema
 from fastfront.openai.constraints.regex import check_regex
 from fastfront.openai.responses.prepare import prepare_response
 from fastfront.openai.serving import Serving, build_serving
@@ -223,11 +224,12 @@ def test_other_apis_are_checked_the_same_way(serving: Serving) -> None:
 
 GOOD_REGEXES = [
     "a", "a|b|", "[a-z]{2,}", "(ab)+?", r"\d{3}-\d{4}", r"[^\]\-a]", "[]a]", "[a-]", "(?:a|b)*", "(?P<x>a)", "(?<x>a)",
-    "(?i:a)", "(?i)a", r"\p{L}+", r"\u00e9\x41\u{1F600}", "^a$", "a{2}", "a{x}", "{", r"\.", "é", "a{,3}", "x{1,1000}", r"[\b]",
-    r"\/", "()", "[[a]",
+    "(?i:a)", "(?i)a", r"\p{L}+", r"\u00e9\x41\u{1F600}", "^a$", "a{2}", "[{]", "}", r"\.", "é", "a**", "a?{2}",
+    "x{1,1000}", r"[\b]", r"\/", "()", "[[a]",
 ]  # fmt: skip
 BAD_REGEXES = [
-    ("*", "nothing to repeat"), ("a**", "nothing to repeat"), ("(*a)", "nothing to repeat"), ("a|+", "nothing to repeat"),
+    ("*", "nothing to repeat"), ("a{x}", "no number"), ("{", "nothing to repeat"), ("a{,3}", "no number"),
+    ("(*a)", "nothing to repeat"), ("a|+", "nothing to repeat"),
     ("(a", "not closed"), ("a)", "unbalanced"), ("[a", "not closed"), ("a\\", "backslash"), ("[z-a]", "backwards"),
     ("a{3,2}", "more at least"), (r"(a)\1", "references"), ("(?=a)b", "look-around"), ("(?<!a)b", "look-around"),
     (r"\ba", "boundaries"), (r"\q", "unknown escape"), (r"\xg1", "hex"), (r"\u12", "hex"), (r"\u{}", "hex"), (r"\p", "property"),
@@ -288,6 +290,51 @@ def test_keywords_that_xgrammar_does_not_enforce() -> None:
     assert not beyond_xgrammar(ANSWER | {"format": "uri"})
 
 
+# What vLLM 0.32 answers for them, whose own compilers are asked there.
+FOR_GUIDANCE: list[Any] = [
+    {"allOf": [{"type": "object"}, {"required": ["a"]}]}, {"type": "integer", "multipleOf": 3}, {"type": "array", "items": [{}]},
+    {"type": "object", "minProperties": 1}, {"type": "array", "prefixItems": [{}], "minItems": 3},
+    {"type": ["string", "null"], "pattern": "a", "maxLength": 3}, {"type": "string", "format": "date", "minLength": 1},
+    {"type": "string", "pattern": r"\p{L}"}, {"type": "integer", "maximum": 1e20}, {"type": "integer", "minimum": 1.5},
+    {"type": "number", "maximum": 5, "exclusiveMaximum": False}, {"type": "string", "pattern": "(?i)a"},
+]  # fmt: skip
+FOR_NOBODY: list[tuple[Any, str]] = [
+    ({"type": "array", "uniqueItems": False}, "uniqueItems"), ({"type": ["array", "null"], "contains": {}}, "contains"),
+    ({"allOf": [{}, {}], "properties": {"a": {"not": {}}}}, "not"), ({"type": "string", "format": "nope"}, "format 'nope'"),
+    ({"type": "object", "propertyNames": {"pattern": "a"}, "properties": {}}, "propertyNames"),
+    ({"type": "integer", "minimum": 1e30}, "64 bits"), ({"allOf": [{}, {"type": "string", "format": "uri-reference"}]}, "format"),
+]  # fmt: skip
+FOR_XGRAMMAR: list[Any] = [
+    {"allOf": [{"type": "string"}]}, {"uniqueItems": True}, {"type": "object", "minProperties": 1, "properties": {"a": {}}},
+    {"type": "array", "prefixItems": [{}], "minItems": 2, "items": {}}, {"not": {"type": "string"}},
+    {"type": "number", "minimum": 1e30}, {"type": "object", "patternProperties": {"^a": {}}},
+    {"type": "object", "propertyNames": {"maxLength": 3}}, {"$ref": "#/$defs/a%20b", "$defs": {"a b": {"type": "null"}}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", FOR_GUIDANCE)
+def test_schemas_beyond_xgrammar_are_for_guidance(schema: Any) -> None:
+    assert structured_map({"json": schema}, StructuredOptions())["_backend"] == "guidance"
+
+
+@pytest.mark.parametrize("schema", FOR_XGRAMMAR)
+def test_other_schemas_are_for_xgrammar(schema: Any) -> None:
+    assert structured_map({"json": schema}, StructuredOptions())["_backend"] == "xgrammar"
+
+
+@pytest.mark.parametrize(("schema", "words"), FOR_NOBODY)
+def test_schemas_that_no_compiler_takes_are_refused(schema: Any, words: str) -> None:
+    with pytest.raises(ApiError, match=words):
+        structured_map({"json": schema}, StructuredOptions())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "backend"), [("a+", "xgrammar"), ("a**", "guidance"), (r"\p{L}", "guidance"), ("(?i)a", "guidance")]
+)
+def test_the_compiler_of_an_expression(pattern: str, backend: str) -> None:
+    assert structured_map({"regex": pattern}, StructuredOptions())["_backend"] == backend
+
+
 GOOD_EBNF = [
     'root ::= "a"', 'root ::= a b?\na ::= [a-z]+ # words\nb ::= ("x" | "y"){2,3}', 'root ::= "a" |\n  "b"',
     'x ::= "\\"" \nroot ::= x*', 'root ::= TagDispatch(("<a>", x), stop_eos=true)\nx ::= "a"', 'root-a ::= "b"\nroot ::= root-a',
@@ -296,6 +343,7 @@ BAD_EBNF = [
     ("::=", "rule"), ('a ::= "b"', "no rule named root"), ("root ::=", "empty"), ('root ::= ("a"', "not closed"),
     ('root ::= "a")', "unbalanced"), ('root ::= "a', "unexpected"), ("root ::= x", "x is not defined"),
     ('root ::= * "a"', "nothing to repeat"), ('"a" root ::= "b"', "expected"), ("root ::= @", "unexpected"),
+    ('root ::= (="a")', "nothing before"),
 ]  # fmt: skip
 
 

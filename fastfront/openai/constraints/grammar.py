@@ -77,7 +77,7 @@ def lark_as_ebnf(grammar: str) -> str | None:
         elif token.kind == "other" and token.text.startswith("%"):
             body, simple = [], False        # the rest of a directive is not looked at
         elif token.kind != "line":
-            if body is None:
+            if body is None or token.text == "=":
                 raise BadConstraint(_at("a rule (name: ...) was expected", token))
             body.append(token)
     if not rules:
@@ -121,6 +121,8 @@ def _check_body(body: list[Token], defined: object) -> None:
     """`defined` is a container of names, or None when names may come from elsewhere."""
     depth, before = 0, "bar"
     known = None if any(token.kind == "macro" for token in body) else defined
+    if len(body) > 1 and body[1].text == "=":
+        raise BadConstraint(_at("nothing before what shall follow, '(='", body[1]))
     for token in body:
         if token.kind in ("open", "macro"):
             depth += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from fastfront.openai.constraints.errors import BadConstraint
 from fastfront.openai.constraints.regex import check_regex
@@ -65,6 +66,17 @@ def check_json_schema(schema: object) -> Facts:
     return facts
 
 
+def inner_schemas(schema: Mapping[str, Any]) -> Iterator[object]:
+    """The schemas directly inside a checked one."""
+    for key, value in schema.items():
+        if key in _SCHEMA_MAPS:
+            yield from value.values()
+        elif key in _SCHEMA_LISTS or (key == "items" and isinstance(value, list)):
+            yield from value
+        elif key in _SCHEMA or key == "items":
+            yield value
+
+
 def check_json_value(value: object) -> Facts:
     """Raises BadConstraint for a value nested deeper than MAX_DEPTH or with a number that JSON does not have."""
     deepest, small = 0, True
@@ -109,12 +121,14 @@ def _keyword(key: str, value: object, here: _At) -> Iterator[_At]:
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise BadConstraint(f"{path} must be a list of strings")
     elif key in _COUNTS:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or value != int(value):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise BadConstraint(f"{path} must be a whole number of at least 0")
     elif key in _NUMBERS:
         # Draft 4 has booleans for the exclusive bounds.
         if not isinstance(value, (int, float)) or (isinstance(value, bool) and not key.startswith("exclusive")):
             raise BadConstraint(f"{path} must be a number")
+        if key == "multipleOf" and not value:
+            raise BadConstraint(f"{path} must not be 0")
     elif key == "pattern":
         _check_pattern(value, path)
     elif key in ("$ref", "format") and not isinstance(value, str):
@@ -176,7 +190,7 @@ def _resolve(root: object, reference: str, path: str, anchors: Mapping[str, obje
             raise nowhere
         return anchors[reference[1:]]
     found: Any = root
-    for step in reference.split("/")[1:]:
+    for step in unquote(reference).split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(found, Mapping) and name in found:
             found = found[name]
@@ -201,26 +215,3 @@ def _anchors(root: object) -> dict[str, object]:
             open_.extend(item)
     return named
 
-
-_XGRAMMAR_FORMATS = frozenset({
-    "email", "date", "time", "date-time", "duration", "ipv4", "ipv6", "hostname", "uuid", "uri", "uri-reference",
-    "uri-template", "json-pointer", "relative-json-pointer",
-})  # fmt: skip
-_NOT_XGRAMMAR = frozenset({"multipleOf", "uniqueItems", "contains", "minContains", "maxContains"})
-
-
-def beyond_xgrammar(schema: object) -> bool:
-    """Whether a checked schema has keywords that xgrammar would not hold the output to."""
-    open_ = [schema]
-    while open_:
-        item = open_.pop()
-        if isinstance(item, list):
-            open_.extend(item)
-        elif isinstance(item, Mapping):
-            if not _NOT_XGRAMMAR.isdisjoint(item) and item.get("type") in ("integer", "number", "array"):
-                return True
-            form = item.get("format")
-            if item.get("type") == "string" and isinstance(form, str) and form not in _XGRAMMAR_FORMATS:
-                return True
-            open_.extend(item.values())
-    return False

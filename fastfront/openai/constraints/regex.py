@@ -19,13 +19,15 @@ _GROUP_NAME = re.compile(r"\w+[>']")
 _FLAGS = re.compile(r"[imsuxU-]+[:)]")
 
 
-def check_regex(pattern: str) -> None:
-    """Raises BadConstraint unless the pattern is one that engines can turn into a grammar."""
+def check_regex(pattern: str) -> bool:
+    """Whether the pattern has something that xgrammar does not take. Raises BadConstraint if no engine's compiler takes it."""
     if not pattern:
         raise BadConstraint("it is empty")
     if len(pattern) > MAX_CHARS:
         raise BadConstraint(f"it has {len(pattern)} characters, at most {MAX_CHARS} are allowed")
-    _Reader(pattern).read()
+    reader = _Reader(pattern)
+    reader.read()
+    return reader.beyond
 
 
 class _Reader:
@@ -36,6 +38,8 @@ class _Reader:
         self.at = 0
         self.sizes = [0]
         self.last = 0                       # 0: nothing to repeat here
+        self.beyond = False                 # properties of characters, flags, repetitions of repetitions: not for xgrammar
+        self._repeated = -1                 # where a repetition ended
 
     def read(self) -> None:
         while self.at < len(self.text):
@@ -87,6 +91,7 @@ class _Reader:
         if flags is None:
             raise self._error("unknown kind of group")
         self.at = flags.end()
+        self.beyond = True
         if self.text[self.at - 1] == ")":   # flags alone: there is no group, and the ")" is still to be read
             self.at -= 1
 
@@ -105,19 +110,15 @@ class _Reader:
         self.at += 1
 
     def repeat(self) -> None:
-        if not self.last:
-            raise self._error("nothing to repeat")
+        self._begin_of_repeat()
         self.at += 1
-        self._end_of_repeat()
+        self._end_of_repeat(self.last)
 
     def braces(self) -> None:
         found = _BRACES.match(self.text, self.at)
-        if found is None or not (found[1] or found[3]):
-            self._item(1)                   # an ordinary character
-            self.at += 1
-            return
-        if not self.last:
-            raise self._error("nothing to repeat")
+        self._begin_of_repeat()
+        if found is None or not found[1]:
+            raise self._error("a counted repetition has no number")
         least, most = (int(digits[:9] or "0") for digits in (found[1], found[3]))
         if found[2] and found[3] and most < least:
             raise self._error("a repetition has more at least than at most")
@@ -126,12 +127,19 @@ class _Reader:
             raise self._error("a repetition is too large")
         self.sizes[-1] += self.last * (count - 1)
         self.at = found.end()
-        self._end_of_repeat()
+        self._end_of_repeat(self.last * count)
 
-    def _end_of_repeat(self) -> None:
+    def _begin_of_repeat(self) -> None:
+        if not self.last:
+            raise self._error("nothing to repeat")
+        self.beyond |= self._repeated == self.at
+
+    def _end_of_repeat(self, size: int) -> None:
+        """`size` is that of what is repeated, written out: it may be repeated as a whole."""
         if self.text.startswith("?", self.at):  # lazy: the same set of texts
             self.at += 1
-        self.last = 0
+        self.last = size
+        self._repeated = self.at
 
     def anchor(self) -> None:
         self.last = 0
@@ -182,6 +190,7 @@ class _Reader:
         if not self.text.startswith("{", self.at) or end < self.at + 2:
             raise self._error("a character property has no name")
         self.at = end + 1
+        self.beyond = True
 
     def char_class(self) -> None:
         text, start = self.text, self.at

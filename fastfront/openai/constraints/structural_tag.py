@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from fastfront.openai.constraints.backends import xgrammar_takes
 from fastfront.openai.constraints.errors import BadConstraint
 from fastfront.openai.constraints.grammar import check_ebnf
 from fastfront.openai.constraints.json_schema import check_json_schema, check_json_value
@@ -16,7 +17,7 @@ _FORMATS: Mapping[str, Mapping[str, str]] = MappingProxyType({
     kind: MappingProxyType(dict(field.split(":") for field in fields.split()))
     for kind, fields in {
         "const_string": "value:text",
-        "json_schema": "json_schema:schema any_order?:bool excludes?:texts",
+        "json_schema": "json_schema:schema style?:style any_order?:bool excludes?:texts",
         "qwen_xml_parameter": "json_schema:schema",
         "token": "token:token",
         "regex": "pattern:regex",
@@ -38,6 +39,11 @@ _FORMATS: Mapping[str, Mapping[str, str]] = MappingProxyType({
         "any_tokens": "exclude_tokens?:tokens",
         "any_text": "excludes?:texts",
     }.items()
+})  # fmt: skip
+
+_STYLES = frozenset({
+    "json", "qwen_xml", "minimax_xml", "minimax_m3_xml", "deepseek_xml", "glm_xml", "cohere_xml", "kimi_k3_xml",
+    "deepseek_v4_1_xml",
 })  # fmt: skip
 
 
@@ -89,6 +95,9 @@ def _check_format(root: object) -> None:
                 raise BadConstraint(f"a format of type {kind} needs `{name}`")
         if kind == "triggered_tags":
             _check_begins(item)
+        content = item.get("content") if kind == "tag" else None
+        if isinstance(content, Mapping) and content.get("type") == "any_text" and not any(item["end"]):
+            raise BadConstraint("a tag of any text needs an `end` that is not empty")
         if kind == "repeat" and not 0 <= item["min"] <= (item["min"] if item["max"] == -1 else item["max"]):
             raise BadConstraint("repeat needs min of at least 0, and max of at least that or -1")
 
@@ -109,8 +118,11 @@ def _check_field(at: str, wanted: str, value: object) -> Iterable[object]:
     match wanted:
         case "schema":
             check_json_schema(value)
+            if not xgrammar_takes(value):
+                raise BadConstraint(f"{at} is a schema that xgrammar does not take")
         case "regex" if isinstance(value, str):
-            check_regex(value)
+            if check_regex(value):
+                raise BadConstraint(f"{at} is a regular expression that xgrammar does not take")
         case "grammar" if isinstance(value, str):
             check_ebnf(value)
         case "format":
@@ -136,6 +148,8 @@ def _fits(wanted: str, value: object) -> bool:
             return isinstance(value, int) and not isinstance(value, bool)
         case "token":
             return isinstance(value, str) or (_fits("number", value) and value >= 0)  # type: ignore[operator]  # a number
+        case "style":
+            return not isinstance(value, str) or value in _STYLES
         case "begin":
             return isinstance(value, str) or _is_token(value)
         case "end":
