@@ -140,8 +140,9 @@ def test_clients_get_the_same(reader: Serving, vocabulary: Vocabulary, api: str,
 @pytest.mark.parametrize("name", sorted(REASONING_PARSERS))
 def test_tokens_of_reasoning_are_counted_in_any_batches(name: str, size: int) -> None:
     parser = REASONING_PARSERS[name]
-    marks = [*parser.opens, *parser.closes, *parser.implied, *parser.uncounted]
-    ids = [mark % len(marks) if marks and mark < 8 else mark for mark in random.Random(size).choices(range(60), k=400)]
+    marks = [*parser.opens, *parser.closes, *parser.implied, *parser.call_ends, *parser.uncounted]
+    ids = [0, 55]                          # an opening marker, if there is one, and a token
+    ids += [mark % len(marks) if marks and mark < 8 else mark for mark in random.Random(size).choices(range(60), k=400)]
     one, many = (ReasoningCounter(parser, dict(zip(marks, range(9), strict=False)).get, {50}) for _ in range(2))
     for token in ids:
         one.add([token])
