@@ -85,6 +85,7 @@ def _run(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentPars
     else:
         out = arguments.out or _unused(records.FOLDER / f"{time.strftime('%Y-%m-%d')}-{slug()}")
     plan = _plan(arguments, paths, top)
+    records.make_folder(out)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     record = run(
         plan,
@@ -161,8 +162,12 @@ def _report(arguments: argparse.Namespace, paths: Paths, top: argparse.ArgumentP
     from bench.report.write import write_readme, write_report  # noqa: PLC0415 - matplotlib takes its time
 
     folder = arguments.record or records.newest()
-    for path in write_report(records.load(folder), folder):
-        print(path)
-    if arguments.readme:
-        print(write_readme(paths.root))
+    record = records.load(folder)
+    try:
+        for path in write_report(record, folder):
+            print(path)
+        if arguments.readme:
+            print(write_readme(paths.root))
+    except OSError as error:
+        raise records.RecordError(f"{error.filename or folder}: {error.strerror}") from error
     return 0

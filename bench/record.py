@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,11 @@ Record = dict[str, Any]
 
 
 class RecordError(Exception):
-    """There is no such record, or it cannot be read."""
+    """There is no such record, or it cannot be read or written."""
 
 
 def save(record: Record, folder: Path) -> Path:
-    """Write a record, one line per sample; it appears whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write a record, one line per sample; it appears whole or not at all. Raises RecordError."""
     head = {key: value for key, value in record.items() if not isinstance(value, list)}
     parts = [json.dumps(head, indent=1)[:-2]]
     for name, value in record.items():
@@ -28,9 +28,23 @@ def save(record: Record, folder: Path) -> Path:
             parts.append(f' "{name}": [\n{lines}\n ]' if value else f' "{name}": []')
     path = folder / FILE
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(",\n".join(parts) + "\n}\n", encoding="utf-8")
-    unfinished.replace(path)
+    make_folder(folder)
+    try:
+        unfinished.write_text(",\n".join(parts) + "\n}\n", encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        raise RecordError(f"{unfinished}: {error.strerror}") from error
     return path
+
+
+def make_folder(folder: Path) -> None:
+    """Make sure that records can be written there; raises RecordError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"{folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise RecordError(f"{folder}: may not be written to")
 
 
 def load(folder: Path) -> Record:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from engine.config import EngineConfig
 from engine.model.errors import ModelError
+from engine.shm.segment import MAX_READERS
 
 OUTPUT_RANK = 0
 """The rank that samples and answers."""
@@ -55,9 +56,12 @@ def layout(config: EngineConfig) -> Layout:
     mp           1                     mp        1 process
     auto, mp     N > 1                 mp        N processes
     uni          N > 1                 ValueError
+    any          more than a ring has  ValueError
     ===========  ====================  ========  ==================
     """
     ranks, core = config.tensor_parallel_size, core_title(config.index)
+    if ranks > MAX_READERS:
+        raise ValueError(f"--tensor-parallel-size {ranks}: an engine has {MAX_READERS} workers at most")
     if config.executor == "mp" or (config.executor == "auto" and ranks > 1):
         return Layout("mp", core, tuple(worker_title(config.index, rank) for rank in range(ranks)))
     if ranks > 1:

@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SetupError as error:
         print(f"fastfront: error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # before the job has said what a signal is to do
+        return 130
 
 
 class _Help(HelpFormatter):

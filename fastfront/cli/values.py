@@ -125,7 +125,10 @@ def json_object(text: str) -> dict[str, object]:
 def lora_module(text: str) -> LoraModule:
     """`NAME=FOLDER`, or a JSON object with name, path and, if so, base_model_name and is_3d_lora_weight."""
     name, equals, path = text.partition("=")
-    given: dict[str, object] = {"name": name, "path": path} if equals and not text.lstrip().startswith("{") else json_object(text)
+    braces = text.lstrip().startswith("{")
+    if not equals and not braces:
+        raise ArgumentTypeError(f"{text!r} is neither NAME=FOLDER nor a JSON object")
+    given: dict[str, object] = json_object(text) if braces else {"name": name, "path": path}
     kinds: dict[str, type] = {"name": str, "path": str, "base_model_name": str, "is_3d_lora_weight": bool}
     for key, value in given.items():
         if key not in kinds:

@@ -295,6 +295,21 @@ def test_report_of_no_record_is_an_error(tmp_path: Path, capsys: pytest.CaptureF
     assert f"no record in {tmp_path}" in capsys.readouterr().err
 
 
+def test_records_that_cannot_be_written_are_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.cli.run", lambda *_: pytest.fail("measured"))
+    (tmp_path / "file").touch()
+    assert main(["run", "--peers", "floor", "--out", str(tmp_path / "file" / "record")]) == 1
+    assert capsys.readouterr().err.endswith(f"error: {tmp_path}/file/record: Not a directory\n")
+
+
+def test_a_full_disk_is_an_error_with_the_files_name(tmp_path: Path) -> None:
+    (tmp_path / "record.unfinished").symlink_to("/dev/full")
+    with pytest.raises(RecordError, match=r"/record\.unfinished: No space left on device"):
+        save({"format": 1}, tmp_path)
+
+
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     out = capsys.readouterr().out

@@ -333,6 +333,7 @@ def test_impossible_combinations_are_refused_by_flag(capsys: pytest.CaptureFixtu
     for arguments, message in (
         (["-tp", "0"], "--tensor-parallel-size/-tp: 0 is not positive"),
         (["-tp", "2", "--distributed-executor-backend", "uni"], "uni runs one worker, --tensor-parallel-size is 2"),
+        (["-tp", "33"], "--tensor-parallel-size 33: an engine has 32 workers at most"),
         (["--distributed-executor-backend", "ray"], "invalid choice: 'ray'"),
     ):
         with pytest.raises(SystemExit) as caught:

@@ -232,7 +232,7 @@ def test_modules_in_a_file(tiny_folder: Path, tmp_path: Path) -> None:
         (["--enable-lora", "--max-loras", "0"], "--max-loras: 0 is not at least 1"),
         (["--enable-lora", "--max-lora-rank", "10"], "--max-lora-rank: invalid choice"),
         (["--enable-lora", "--max-loras", "4", "--max-cpu-loras", "3"], "--max-cpu-loras 3 is less than --max-loras 4"),
-        (["--enable-lora", "--lora-modules", "a"], "--lora-modules: not JSON"),
+        (["--enable-lora", "--lora-modules", "a"], "--lora-modules: 'a' is neither NAME=FOLDER nor a JSON object"),
         (["--enable-lora", "--lora-modules", "=/a"], "--lora-modules: '=/a' has no name"),
         (["--enable-lora", "--lora-modules", "a="], "--lora-modules: 'a=' has no path"),
         (["--enable-lora", "--lora-modules", '{"name": "a"}'], "has no path"),

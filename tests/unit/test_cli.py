@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastfront.cli import model as cli_model
-from fastfront.cli.main import main
+from fastfront.cli.main import COMMANDS, main
 from fastfront.cli.model import resolve_model
 from fastfront.config import (
     AnswerOptions,
@@ -25,6 +25,14 @@ from fastfront.errors import SetupError
 from tests.unit.support import config_from
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_an_interrupt_before_the_server_takes_signals_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fastfront.cli.main.COMMANDS", [command._replace(run=interrupted) for command in COMMANDS])
+    assert main(["serve", "m"]) == 130
 
 
 def test_flags_take_underscores_and_values_keep_theirs(tiny_folder: Path) -> None:

@@ -88,14 +88,16 @@ class Registry:
         try:
             return self._tools[name]
         except KeyError:
-            raise SetupError(f"no tool parser {name!r}; there are: {', '.join(sorted(self._tools))}") from None
+            known = ", ".join(sorted(self._tools))
+            raise SetupError(f"--tool-call-parser {name}: no such parser; there are: {known}") from None
 
     def reasoning(self, name: str) -> type[ReasoningParser]:
         """A reasoning parser by name. Raises SetupError naming those there are."""
         try:
             return self._reasoning[name]
         except KeyError:
-            raise SetupError(f"no reasoning parser {name!r}; there are: {', '.join(sorted(self._reasoning))}") from None
+            known = ", ".join(sorted(self._reasoning))
+            raise SetupError(f"--reasoning-parser {name}: no such parser; there are: {known}") from None
 
     def load_plugin(self, path: Path) -> None:
         """Run a Python file and call its function `register(registry)`, which adds its parsers.

@@ -40,9 +40,9 @@ def test_names() -> None:
     registry = Registry()
     assert registry.tools("qwen3_xml") is registry.tools("qwen3_coder") is TOOL_PARSERS["qwen3_xml"]
     assert registry.reasoning("qwen3") is REASONING_PARSERS["qwen3"]
-    with pytest.raises(SetupError, match=r"no tool parser 'x'; there are: .*hermes"):
+    with pytest.raises(SetupError, match=r"--tool-call-parser x: no such parser; there are: .*hermes"):
         registry.tools("x")
-    with pytest.raises(SetupError, match=r"no reasoning parser 'hermes'; there are: .*qwen3"):
+    with pytest.raises(SetupError, match=r"--reasoning-parser hermes: no such parser; there are: .*qwen3"):
         registry.reasoning("hermes")
 
 
