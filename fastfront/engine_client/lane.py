@@ -199,7 +199,7 @@ class Lane(Inbox):
             fresh = call.again(call)
             if fresh is not None:
                 self.pump.withdraw(call, engine)
-                log.info("request %s lost engine %d: begins anew on another", call.external_id, engine)
+                log.info("request %r lost engine %d: begins anew on another", call.external_id, engine)
                 self._attach(fresh)
         self.pump.fail_engine(engine, reason)
 

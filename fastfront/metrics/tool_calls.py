@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from itertools import product, starmap
 from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, Metric
+
+from fastfront.metrics.families import add_counter
 
 MODES = ("streaming", "non_streaming")
 OUTCOMES = ("tool_call", "no_tool_call")
@@ -27,6 +30,7 @@ class ToolCallCounts:
 
     def __init__(self, model_name: str, reads: bool) -> None:
         self._model = model_name
+        self._created = time.time()
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(starmap(Read, product(MODES, OUTCOMES, REQUEST_TYPES)) if reads else (), 0)
 
@@ -43,6 +47,6 @@ class ToolCallCounts:
         with self._lock:
             counts = list(self._counts.items())
         for read, count in counts:
-            family.add_metric([self._model, *read], count)
+            add_counter(family, [self._model, *read], count, self._created)
         if counts:
             yield family

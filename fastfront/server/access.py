@@ -7,6 +7,7 @@ import logging
 import queue
 import threading
 import time
+import traceback
 import urllib.parse
 
 import setproctitle
@@ -29,7 +30,8 @@ class AccessLog:
     def __init__(self, skips: frozenset[str]) -> None:
         self.skips = skips
         self._lines: queue.SimpleQueue[Line | None] = queue.SimpleQueue()
-        self._dropped = 0                       # owned by the writer, approximate elsewhere
+        self._lock = threading.Lock()           # of `_dropped`
+        self._dropped = 0
         self._thread = threading.Thread(target=self._write, name="access-log", daemon=True)
 
     def start(self) -> None:
@@ -48,7 +50,8 @@ class AccessLog:
         if self._lines.qsize() < MAX_PENDING:
             self._lines.put(line)
         else:
-            self._dropped += 1
+            with self._lock:
+                self._dropped += 1
 
     def _write(self) -> None:
         setproctitle.setthreadtitle("access-log")
@@ -59,14 +62,18 @@ class AccessLog:
                 time.sleep(GATHER_S)
             lines += [self._lines.get() for _ in range(min(self._lines.qsize(), MOST_AT_ONCE))]
             ended = None in lines
-            write([line for line in lines if line is not None])
-            if self._dropped:
+            with self._lock:
                 dropped, self._dropped = self._dropped, 0
-                log.warning("%d lines of the access log were dropped", dropped)
+            try:
+                write([line for line in lines if line is not None])
+                if dropped:
+                    log.warning("%d lines of the access log were dropped", dropped)
+            except Exception:  # of a user's handler or filter: told as logging tells of handlers that fail
+                traceback.print_exc()
 
 
 def write(lines: list[Line]) -> None:
-    """Logs the lines; a path cannot break one into two."""
+    """Logs the lines; a path cannot break one into two, nor look like what stands behind it."""
     if not lines or not log.isEnabledFor(logging.INFO):
         return
     messages = [_message(line) for line in lines]
@@ -82,6 +89,7 @@ def write(lines: list[Line]) -> None:
 
 
 def _message(line: Line) -> str:
-    path = line.path if line.path.isprintable() else urllib.parse.quote(line.path, errors="replace")
+    plain = line.path.isprintable() and " " not in line.path and '"' not in line.path
+    path = line.path if plain else urllib.parse.quote(line.path, errors="replace")
     phrase = _PHRASES.get(line.status, "")
     return f'{line.client} - "{line.method} {path} HTTP/{line.http_version}" {line.status} {phrase} {line.duration_s:.3f}s'

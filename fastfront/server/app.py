@@ -44,7 +44,11 @@ class RequestThreads:
         setproctitle.setthreadtitle(name)
         while True:
             run, exchange, handler = self._queue.get()
-            run(exchange, handler)
+            try:
+                run(exchange, handler)
+            except Exception:
+                log.exception("a request could not be answered")
+                exchange.protocol.abandon()
             del run, exchange, handler
 
 
@@ -136,6 +140,8 @@ class App(Intake):
                 self._threads.put(self.run, exchange, route.handler)
             else:
                 self.run(exchange, route.handler)
+        else:
+            exchange.protocol.abandon()  # the client has left
 
     def _failed(self, exchange: Exchange, error: Exception) -> None:
         """Answers what a handler has raised, while it is being handled."""
@@ -144,7 +150,7 @@ class App(Intake):
         elif isinstance(error, EngineDeadError):
             self._refuse(exchange, ApiError(str(error), status=503, kind="ServiceUnavailableError"))
         else:
-            log.exception("%s %s failed", exchange.method, exchange.path)
+            log.exception("%s %r failed", exchange.method, exchange.path)
             self._refuse(exchange, ApiError("Internal server error", status=500, kind="InternalServerError"))
 
     def _refuse(self, exchange: Exchange, error: ApiError) -> None:

@@ -66,13 +66,20 @@ class BeamRunner:
         while True:
             search = self._queue.get()
             try:
-                self._step(search)
-            except EngineDeadError as error:
-                self._refuse(search, ApiError(str(error), status=503, kind="ServiceUnavailableError"))
+                self._take(search)
             except Exception:
-                log.exception("a beam search failed")
-                self._refuse(search, ApiError("Internal server error", status=500, kind="InternalServerError"))
+                log.exception("a beam search could not be answered")
+                search.exchange.protocol.abandon()
             del search
+
+    def _take(self, search: Search) -> None:
+        try:
+            self._step(search)
+        except EngineDeadError as error:
+            self._refuse(search, ApiError(str(error), status=503, kind="ServiceUnavailableError"))
+        except Exception:
+            log.exception("a beam search failed")
+            self._refuse(search, ApiError("Internal server error", status=500, kind="InternalServerError"))
 
     def _step(self, search: Search) -> None:
         exchange = search.exchange

@@ -10,7 +10,7 @@ from fastfront._speedups.call import Call
 from fastfront.server.exchange import Exchange, Headers
 from fastfront.server.relay import Relay
 from fastfront.server.request_log import printable
-from fastfront.server.shown import Shown, in_body, in_events
+from fastfront.server.shown import Shown, in_body, in_events, joined
 from fastfront.streams.prepared import PreparedCall
 
 log = logging.getLogger("fastfront.requests")
@@ -54,7 +54,7 @@ class LoggedAnswer(Relay):
         self._request_id = request_id
         self._log = output_log
         self._stream: Any = None
-        self._choices: dict[int, Shown] = {}       # of a stream: all that was sent so far
+        self._choices: dict[int, list[Shown]] = {}  # of a stream: all that was sent so far
 
     def answering(self, status: int, whole: bool) -> None:
         pass
@@ -95,20 +95,12 @@ class LoggedAnswer(Relay):
             text = piece.described()
             if text and self._log.deltas:
                 self._log.write(self._request_id, piece, text, "streaming delta")
-            all_of_it = self._choices.setdefault(piece.index, Shown(piece.index))
-            all_of_it.content += piece.content
-            all_of_it.reasoning += piece.reasoning
-            if piece.name:
-                all_of_it.arguments += f"{'), ' if all_of_it.arguments else ''}{piece.name}("
-            all_of_it.arguments += piece.arguments
-            all_of_it.finish = piece.finish or all_of_it.finish
+            self._choices.setdefault(piece.index, []).append(piece)
 
     def _complete(self) -> None:
         """A line for every choice that was sent to its end."""
-        for shown in self._choices.values():
+        for shown in map(joined, self._choices.values()):
             if shown.finish is not None:
-                if shown.arguments:
-                    shown.arguments += ")"
                 self._log.write(self._request_id, shown, _whole(shown), "streaming complete")
         self._choices.clear()
 

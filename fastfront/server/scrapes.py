@@ -40,11 +40,15 @@ class Scrapes:
     def answer(self, together: list[Exchange]) -> None:
         """One page for all of them."""
         try:
-            page = self._metrics.text()
+            page: bytes | None = self._metrics.text()
         except Exception:
             log.exception("/metrics failed")
-            for exchange in together:
-                exchange.json(http_error(500, "Internal server error").body(), 500)
-            return
+            page = None
         for exchange in together:
-            exchange.reply(page, self._metrics.content_type)
+            try:
+                if page is None:
+                    exchange.json(http_error(500, "Internal server error").body(), 500)
+                else:
+                    exchange.reply(page, self._metrics.content_type)
+            except Exception:
+                log.exception("/metrics could not be answered")

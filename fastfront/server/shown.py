@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,23 @@ class Shown:
         if self.arguments:
             parts.append(f"[tool_calls: {self.arguments}]")
         return " ".join(part for part in parts if part)
+
+
+def joined(pieces: Sequence[Shown]) -> Shown:
+    """One choice of all its pieces; there is one at least."""
+    calls: list[str] = []
+    for piece in pieces:
+        if piece.name:
+            calls.append(f"{'), ' if calls else ''}{piece.name}(")
+        if piece.arguments:
+            calls.append(piece.arguments)
+    return Shown(
+        pieces[0].index,
+        "".join(piece.content for piece in pieces),
+        "".join(piece.reasoning for piece in pieces),
+        arguments="".join(calls) + (")" if calls else ""),
+        finish=next((piece.finish for piece in reversed(pieces) if piece.finish is not None), None),
+    )
 
 
 def in_events(data: bytes) -> Iterator[Shown]:

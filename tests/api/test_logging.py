@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.http1 import post
+from tests.support.http1 import head, post
 from tests.support.mock import MockEngine, scripted
+from tests.support.paths import ROOT
 from tests.support.server import CHAT, Server
 from tests.support.tokens import Pieces
 from tests.support.waiting import wait_for
@@ -63,6 +64,17 @@ def test_a_generation_is_logged_at_its_end(tmp_path: Path, leave: bool) -> None:
             status = "200"
         assert wait_for(lambda: accesses(server), "a line") == [("POST", "/v1/completions", status)]
         server.mock.resume()
+
+
+@pytest.mark.parametrize("flags", [(), ("--middleware", "tests.support.middleware.Header")])
+def test_a_client_that_leaves_inside_its_body_is_a_line(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    with serve(tmp_path, *flags, PYTHONPATH=str(ROOT)) as server:
+        server.wait_ready()
+        with server.connect() as connection:
+            connection.send(head("POST", "/v1/completions", content_type="application/json", content_length="100") + b"{")
+        assert wait_for(lambda: accesses(server), "a line") == [("POST", "/v1/completions", "499")]
+        counted = 'http_requests_total{handler="/v1/completions",method="POST",status="4xx"} 1.0' in server.get("/metrics").text
+        assert counted != bool(flags), "the application has not seen it behind middleware"
 
 
 def test_the_last_lines_are_written_before_the_end(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 
-from fastfront._speedups.watched import Watched
+from fastfront._speedups.watched import Line, Watched
 from fastfront.config import LogOptions
 from fastfront.errors import SetupError
 from fastfront.metrics.graphs import GraphUses
@@ -28,6 +29,7 @@ from fastfront.server.output_log import LoggedAnswer, OutputLog
 from fastfront.server.request_log import RequestLog
 from fastfront.server.watch import Watch
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
+from tests.support.waiting import wait_for
 from tests.unit.support import config_from
 
 
@@ -224,6 +226,34 @@ def test_some_paths_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_path_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
     (line,) = lines_of(caplog, lambda e: e.empty(200), "/a\nb\x1b")
     assert "/a%0Ab%1B" in line
+
+
+@pytest.mark.parametrize("path", ['/x HTTP/1.1" 200 OK 0.000s', "/a b", '/a"b'])
+def test_a_path_does_not_look_like_the_rest_of_its_line(caplog: pytest.LogCaptureFixture, path: str) -> None:
+    (line,) = lines_of(caplog, lambda e: e.empty(404), path)
+    assert line == f'1.2.3.4:5 - "POST {quote(path)} HTTP/1.1" 404 Not Found'
+
+
+def test_handlers_that_fail_do_not_end_the_log(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+    class Failing(logging.Handler):
+        def handle(self, record: logging.LogRecord) -> bool:
+            if "first" in record.getMessage():
+                raise ValueError("no room")
+            return True
+
+    caplog.set_level(logging.INFO)
+    logger, failing = logging.getLogger("fastfront.access"), Failing()
+    logger.addHandler(failing)
+    try:
+        access = AccessLog(frozenset())
+        access.start()
+        access.add(Line("c", "GET", "/first", "1.1", 200, 0.1))
+        wait_for(lambda: "no room" in capsys.readouterr().err, "the failure")
+        access.add(Line("c", "GET", "/second", "1.1", 200, 0.1))
+        access.stop(10.0)
+    finally:
+        logger.removeHandler(failing)
+    assert "/second" in caplog.text
 
 
 def test_a_path_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -53,6 +53,21 @@ def test_requests_that_come_meanwhile_share_a_page() -> None:
     assert [exchange.answer for exchange in exchanges] == [(200, b"1")] + [(200, b"2")] * 3
 
 
+def test_an_answer_that_fails_costs_the_others_nothing() -> None:
+    class Failing(Exchange):
+        def reply(self, body: bytes, content_type: str) -> None:
+            raise MemoryError
+
+    page = Page()
+    page.may.set()
+    scrapes = Scrapes(page)  # type: ignore[arg-type]
+    scrapes.start()
+    exchanges = [Failing(), Exchange(), Exchange()]
+    for exchange in exchanges:
+        scrapes.put(exchange)  # type: ignore[arg-type]
+    wait_for(lambda: all(exchange.answer for exchange in exchanges[1:]), "answers")
+
+
 def test_a_failing_page_is_a_500_and_not_the_end() -> None:
     page = Page()
     page.may.set()

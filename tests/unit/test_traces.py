@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import subprocess
@@ -221,6 +222,52 @@ def test_answers_that_are_no_text_of_a_server_that_is_none(caplog: pytest.LogCap
         sent(exporter_of(f"127.0.0.1:{listener.getsockname()[1]}"))
         thread.join()
     assert "gRPC status 13: \ufffd\ufffd" in caplog.text
+
+
+def test_an_answer_that_h2_stumbles_over_costs_spans_only(caplog: pytest.LogCaptureFixture) -> None:
+    """DATA with a padding longer than its frame. The spans that follow are sent."""
+    answer = b"\0\0\0\x04\0\0\0\0\0" + b"\0\0\x01\0\x08\0\0\0\x01\xff"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken: list[bytes] = []
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    taken.append(connection.recv(1 << 20))
+                    connection.sendall(answer)
+                    while connection.recv(1 << 20):
+                        pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        exporter = exporter_of(f"127.0.0.1:{listener.getsockname()[1]}")
+        exporter.start()
+        exporter.add(span())
+        wait_for(lambda: "1 spans could not be sent" in caplog.text, "the warning")
+        exporter.add(span())
+        wait_for(lambda: len(taken) == 2, "the second batch")
+        exporter.stop(20.0)
+        thread.join()
+
+
+def test_an_endless_answer_is_not_read(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(1 << 20)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    connection.sendall(b"x" * 65536)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        sent(exporter_of(f"http://127.0.0.1:{listener.getsockname()[1]}"))
+        thread.join()
+    assert not caplog.text
 
 
 def test_servers_without_traces_load_nothing_for_them() -> None:

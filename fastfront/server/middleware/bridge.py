@@ -188,7 +188,8 @@ class Bridge:
         if length is not None and int(length) > most:  # that it is a number has been seen to
             self._post(request, b"", True)
             return
-        request.read_body(most, lambda body, too_large: self._got_body(request, body, too_large))
+        began = time.monotonic()
+        request.read_body(most, lambda body, too_large: self._got_body(request, body, too_large, began))
 
     def stop(self) -> None:
         """Tells the middleware that this is the end."""
@@ -215,9 +216,11 @@ class Bridge:
             "client": (host, int(port)) if port else None, "server": self._server, "state": dict(self._state), OUTER: outer,
         }  # fmt: skip
 
-    def _got_body(self, request: HttpRequest, body: bytes | None, too_large: bool) -> None:
+    def _got_body(self, request: HttpRequest, body: bytes | None, too_large: bool, began: float) -> None:
         if body is not None or too_large:
             self._post(request, body or b"", too_large)
+        else:
+            self.tell(request, CLIENT_GONE, time.monotonic() - began)
 
     def _post(self, request: HttpRequest, body: bytes, too_large: bool) -> None:
         self.loop.post(lambda: self._begin(request, body, too_large))

@@ -75,13 +75,18 @@ class Inner:
         return self._headers[name] if name in self._headers else None  # noqa: SIM401 - docs/structures.md, rules between threads
 
     def body_at_once(self, limit: int, /) -> bytes | None:
-        return self._body if self._body is not None and len(self._body) <= limit else None
+        return self._given() if self._body is not None and len(self._body) <= limit else None
 
     def read_body(self, limit: int, done: Callable[[bytes | None, bool], None], /) -> None:
         if self._body is None or len(self._body) > limit:
             done(None, True)
         else:
-            done(self._body, False)
+            done(self._given(), False)
+
+    def _given(self) -> bytes | None:
+        """The body, which is not kept while it is answered."""
+        body, self._body = self._body, b""
+        return body
 
     def drop_body(self) -> None:
         pass
@@ -150,6 +155,7 @@ class InnerApp:
         outer = scope[OUTER] if OUTER in scope else None  # noqa: SIM401 - as in Inner.get
         too_large = outer is not None and outer.too_large and not body
         inner = Inner(scope, None if too_large else body, self._max_body + 1, self._loop)
+        del body
         if outer is not None:
             outer.serves(inner)
         self._threads.submit(self._take, inner)

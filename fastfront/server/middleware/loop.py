@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import setproctitle
 
 T = TypeVar("T")
+log = logging.getLogger("fastfront.http")
 
 
 class Loop:
@@ -33,7 +35,7 @@ class Loop:
     def post(self, call: Callable[[], object]) -> None:
         """Any thread: calls in the loop, in order. Calls that come while it is busy cost one wake-up together.
 
-        They must not raise. Nothing happens once the loop has stopped.
+        What they raise is logged. Nothing happens once the loop has stopped.
         """
         self._calls.append(call)
         with self._lock:
@@ -52,9 +54,15 @@ class Loop:
         with self._lock:
             self._woken = False
         while self._calls:
-            self._calls.popleft()()
+            try:
+                self._calls.popleft()()
+            except Exception:
+                log.exception("a call in the event loop failed")
 
     def _run(self) -> None:
         setproctitle.setthreadtitle("middleware")
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import setproctitle
 
+from fastfront.server.request_log import printable
 from fastfront.server.tracing.protobuf import export_request
 from fastfront.server.tracing.settings import Settings, pairs_of, settings_of
 from fastfront.server.tracing.spans import Attribute, Span
@@ -89,12 +90,13 @@ class Exporter:
             try:
                 self._sender.send(body, max(0.001, deadline - time.monotonic()))
                 count = 0
-            except SendError as error:
+            except Exception as error:  # whatever an answer makes a library raise: it costs the spans, not their thread
+                again = isinstance(error, SendError) and error.again
                 pause_s = pause * random.uniform(0.8, 1.2)  # so that not all servers come at once
                 pause *= 2
-                if error.again and time.monotonic() + pause_s < deadline and not self._stopping.wait(pause_s):
+                if again and time.monotonic() + pause_s < deadline and not self._stopping.wait(pause_s):
                     continue
-                reason = str(error)
+                reason = str(error) if isinstance(error, SendError) else repr(error)
             else:
                 reason = "too many were waiting"
             self._complain(count, reason)
@@ -109,7 +111,7 @@ class Exporter:
                 return
             self._complained_at = now
             count, self._dropped = self._dropped, 0
-        log.warning("%d spans could not be sent to %s: %s", count, self._where, reason)
+        log.warning("%d spans could not be sent to %s: %s", count, self._where, printable(reason))
 
 
 def sender_of(settings: Settings) -> Sender:

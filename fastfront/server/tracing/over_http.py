@@ -9,6 +9,7 @@ from fastfront.server.tracing.settings import Settings
 from fastfront.server.tracing.wire import SendError, tls_context
 
 RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
+MOST_READ = 1 << 16                             # of an answer, which nobody looks at
 
 
 class HttpSender:
@@ -32,7 +33,7 @@ class HttpSender:
         try:
             connection.request("POST", to.path, gzip.compress(body) if to.gzip else body, self._headers)
             answer = connection.getresponse()
-            answer.read()
+            answer.read(MOST_READ)
         except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a host that cannot be a name
             raise SendError(str(error) or type(error).__name__, again=True) from error
         finally:
