@@ -344,6 +344,11 @@ def test_long_parameters_are_cut_and_ids_cannot_forge_lines(caplog: pytest.LogCa
     RequestLog(str, None)(call)
     assert len(caplog.messages[0]) < 3000
     assert "\n" not in caplog.messages[0]
+    RequestLog(str, None)(call_of(stop=["x" * 10_000] * 2))
+    assert len(caplog.messages[1]) < 3000
+    call.external_id = "a" * 10_000
+    RequestLog(str, None)(call)
+    assert len(caplog.messages[2]) < 3000
 
 
 # --- statistics ------------------------------------------------------------------------------------------------------

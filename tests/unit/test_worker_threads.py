@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from typing import Any
@@ -64,6 +65,26 @@ def test_calls_in_the_event_loop_outlive_one_another() -> None:
     loop, done = Loop(), threading.Event()
     loop.submit(post_all(loop, fail, done.set)).result(60)
     assert done.wait(60)
+    loop.stop(60)
+
+
+def test_the_event_loop_outlives_tasks_that_leave() -> None:
+    """As sys.exit() in a task that middleware has started."""
+    loop, done = Loop(), threading.Event()
+
+    async def leave() -> None:
+        asyncio.get_running_loop().create_task(exits()).add_done_callback(ended)
+
+    def ended(task: asyncio.Task[None]) -> None:
+        assert isinstance(task.exception(), SystemExit)
+        done.set()
+
+    async def exits() -> None:
+        sys.exit(3)
+
+    loop.submit(leave()).result(60)
+    assert done.wait(60)
+    loop.submit(post_all(loop)).result(60)
     loop.stop(60)
 
 

@@ -260,4 +260,5 @@ async def _lifespan(app: Asgi, scope: dict[str, Any], life: asyncio.Queue[Messag
         await app(scope, life.get, said.put)
     except Exception:
         log.debug("middleware takes no part in start-up and shutdown", exc_info=True)
-    said.put_nowait({"type": "over"})
+    finally:
+        said.put_nowait({"type": "over"})

@@ -25,6 +25,7 @@ class Loop:
         self._calls: deque[Callable[[], object]] = deque()
         self._lock = threading.Lock()  # of `_woken`
         self._woken = False
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name="middleware", daemon=True)
         self._thread.start()
 
@@ -46,6 +47,7 @@ class Loop:
             self._loop.call_soon_threadsafe(self._take)
 
     def stop(self, timeout_s: float) -> None:
+        self._stopped = True
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout_s)
@@ -62,7 +64,9 @@ class Loop:
     def _run(self) -> None:
         setproctitle.setthreadtitle("middleware")
         asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
+        while not self._stopped:
+            try:
+                self._loop.run_forever()
+            except BaseException:  # sys.exit() in a task of a user's ends that task, not the loop
+                log.exception("a task in the event loop failed")
+        self._loop.close()
