@@ -85,19 +85,19 @@ def test_streams_and_several_choices(lora: Server) -> None:
 def test_adapters_in_use_are_in_the_metrics(lora: Server, pieces: Pieces) -> None:
     """From what is known here of the requests, whatever the engine tells."""
     assert lora.mock is not None
-    lora.mock.wait_idle()
     a = pieces.byte_level("a")
     slow = scripted({"tokens": [a], "delay_ms": 20}, then="loop")
     never = scripted({"tokens": [a], "delay_ms": 600_000})
     with lora.connect() as sql, lora.connect() as poems:
-        assert in_use(lora) == {"max_lora": "2", "running_lora_adapters": "", "waiting_lora_adapters": ""}
+        nobody = {"max_lora": "2", "running_lora_adapters": "", "waiting_lora_adapters": ""}
+        wait_for(lambda: in_use(lora) == nobody, "the end of what others have asked for")
         sql.send(post(COMPLETIONS, {"prompt": "Hi", "model": "sql", "stream": True, "max_tokens": 2000, **slow}))
         assert sql.response_head()[0] == 200
         since = lora.mock.mark()
         poems.send(post(COMPLETIONS, {"prompt": "Hi", "model": "poems", **never}))
         lora.mock.wait_adds(1, since)
         assert in_use(lora) == {"max_lora": "2", "running_lora_adapters": "sql", "waiting_lora_adapters": "poems"}
-    wait_for(lambda: in_use(lora)["running_lora_adapters"] == in_use(lora)["waiting_lora_adapters"] == "", "their end")
+    wait_for(lambda: in_use(lora) == nobody, "their end")
 
 
 def in_use(server: Server) -> dict[str, str]:
