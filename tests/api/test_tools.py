@@ -254,6 +254,7 @@ def test_readings_are_counted(caller: Server, pieces: Pieces) -> None:
             metric(caller, name, request_type="chat_completions", mode=mode, outcome=outcome) for mode, outcome in kinds
         ]
 
+    assert metric(caller, "vllm:tool_call_parser_invocations_created", mode="streaming") > 1e9
     before = counts()
     ask(caller, pieces, [CALL_F], True, tools=TOOLS)
     ask(caller, pieces, ["Hi"], True, tools=TOOLS)
