@@ -36,7 +36,7 @@ class Figures:
 
     def put(self, engine: int, stats: dict[str, Any]) -> None:
         """An engine's newest scheduler_stats. On a lane's thread."""
-        if self._config.metrics.graphs and self._config.log.stats_interval_s:  # else nobody takes them
+        if self._config.metrics.graphs:
             self._graphs.add(stats.get("cudagraph_stats"))
         waiting, usage = stats.get("num_waiting_reqs"), stats.get("kv_cache_usage")
         if isinstance(waiting, int) and isinstance(usage, (int, float)):

@@ -17,7 +17,6 @@ import pytest
 
 from fastfront._speedups.watched import Line, Watched
 from fastfront.config import LogOptions
-from fastfront.engine_client.balancer import Balancer
 from fastfront.errors import SetupError
 from fastfront.metrics.graphs import GraphUses
 from fastfront.metrics.http import HttpMetrics
@@ -25,7 +24,6 @@ from fastfront.metrics.loads import EngineLoad, engine_load
 from fastfront.metrics.stats_log import Counts, StatsLog, counts, stats_lines
 from fastfront.server.access import AccessLog
 from fastfront.server.exchange import Exchange
-from fastfront.server.figures import Figures
 from fastfront.server.logs import TextHandler, configure_logging, sole_text_handler
 from fastfront.server.output_log import LoggedAnswer, OutputLog
 from fastfront.server.request_log import RequestLog
@@ -428,15 +426,6 @@ def test_the_line_of_drafts() -> None:
     )
     assert stats_lines(before, now, 2.0)[1:] == [line]
     assert len(stats_lines(now, now, 2.0)) == 1
-
-
-def test_graphs_are_kept_only_where_the_log_takes_them(tiny_folder: Path) -> None:
-    stats = {"cudagraph_stats": {"num_unpadded_tokens": 7, "num_padded_tokens": 8, "num_paddings": 1, "runtime_mode": "FULL"}}
-    asked = ("--engine", "vllm", "--cudagraph-metrics")
-    for words, kept in ((asked, True), ((*asked, "--disable-log-stats"), False), ((), False)):
-        figures = Figures(config_from(str(tiny_folder), *words), Balancer(1), [])
-        figures.put(0, stats)
-        assert (figures._graphs.take() is not None) == kept, words
 
 
 def test_the_table_of_graphs() -> None:
