@@ -35,7 +35,7 @@ class _Choice:
         self.logprobs: list[bytes] = []
         self.stop_reason: int | str | None = None
         self.passage: Passage | None = None        # the latest
-        self.passages: dict[Stretch, Passage] = {}
+        self.passages: dict[Stretch, Passage] = {}     # of the latest call's arguments, and of other text
 
     def settle(self) -> None:
         """Takes in what has passed since the last piece."""
@@ -144,6 +144,8 @@ class ChatSink:
         else:
             layout = None if stretch.kind == "nothing" else self._layout(index, stretch)
             passage = Passage(layout, stretch.triggers, keeps_ids=choice.counter is not None)
+            if stretch.call >= 0:
+                choice.passages = {other: kept for other, kept in choice.passages.items() if other.call in (-1, stretch.call)}
             choice.passages[stretch] = passage
         choice.passage = passage
         return passage

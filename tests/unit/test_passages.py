@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import re
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fastfront._speedups.msgpack import packb
+from fastfront._speedups.passage import Passage
 from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.config import ParserOptions
 from fastfront.openai.chat import prepare_chat
@@ -134,6 +136,22 @@ def test_clients_get_the_same(reader: Serving, vocabulary: Vocabulary, api: str,
         assert sent(vocabulary, make(), pieces, fed=False) == sent(vocabulary, make(), pieces, fed=True)
 
     check()
+
+
+@pytest.mark.parametrize("api", sorted(APIS))
+def test_passages_of_earlier_calls_are_not_kept(reader: Serving, api: str) -> None:
+    sink = APIS[api](reader, {"stream": True}).sink
+    assert sink is not None
+    gc.collect()
+    before = passages()
+    for piece in ["</think>", *re.findall(r"\s?\S+", CALL * 50)]:
+        sink.add(0, piece, b"", b"", None, None, 1)
+        sink.passage(0)
+    assert passages() - before < 10
+
+
+def passages() -> int:
+    return sum(isinstance(item, Passage) for item in gc.get_objects())
 
 
 @pytest.mark.parametrize("size", [1, 3, 40])

@@ -37,7 +37,7 @@ class MessageSink:
         self._started = False
         self._block = ""                           # type of the open block
         self._index = -1                           # of the latest block
-        self._passages: dict[tuple[Stretch, int], Passage] = {}
+        self._passages: dict[Stretch, Passage] = {}    # of the open block
         self._passage: Passage | None = None       # the latest, of arguments
         self._stop_sequence: str | None = None
         self._arguments: list[str] = []            # of the latest call
@@ -70,11 +70,10 @@ class MessageSink:
         stretch = self._answer.stretch()
         if stretch is None or (stretch.kind != "nothing" and _DELTAS[stretch.kind][0] != self._block):
             return None
-        key = stretch, self._index
         called = stretch.kind == "arguments"
-        if key not in self._passages:
-            self._passages[key] = Passage(self._layout(stretch.kind), stretch.triggers, keeps_text=called)
-        passage = self._passages[key]
+        if stretch not in self._passages:
+            self._passages[stretch] = Passage(self._layout(stretch.kind), stretch.triggers, keeps_text=called)
+        passage = self._passages[stretch]
         if called:
             self._passage = passage
         return passage
@@ -167,6 +166,7 @@ class MessageSink:
 
     def _open(self, block: dict[str, Any]) -> list[bytes]:
         events = self._close()
+        self._passages.clear()
         self._index += 1
         self._block = block["type"]
         return [*events, named_event({"type": "content_block_start", "content_block": block, "index": self._index})]

@@ -11,7 +11,8 @@ from fastfront.openai.reasoning.base import ReasoningParser
 class ReasoningCounter:
     """Counts tokens by id. One for each choice.
 
-    "inside": from the beginning, or an opening marker, to whatever ends reasoning; special tokens and markers do not count.
+    "inside": from the beginning, or an opening marker, to whatever ends reasoning; special tokens, markers and what stands
+    in tool calls do not count.
     "between": from an opening marker to a closing one. "none": there are none to tell.
     """
 

@@ -62,7 +62,7 @@ class ResponseSink:
         self._item: Item | None = None
         self._done: list[Object] = []
         self._passage: Passage | None = None       # the latest
-        self._passages: dict[tuple[Stretch, int], Passage] = {}
+        self._passages: dict[Stretch, Passage] = {}    # of the open item
 
     def add(
         self,
@@ -157,13 +157,12 @@ class ResponseSink:
         silent = stretch.kind == "nothing"
         if not silent and (self._item is None or self._item.kind != stretch.kind):
             return None
-        key = stretch, len(self._done)
-        if key not in self._passages:
+        if stretch not in self._passages:
             layout = None if silent or self._item is None else text_layout(self._item.text_delta("\0", len(self._done), -1))
-            self._passages[key] = Passage(
+            self._passages[stretch] = Passage(
                 layout, stretch.triggers, keeps_text=not silent, keeps_ids=self._counter is not None
             )
-        return self._passages[key]
+        return self._passages[stretch]
 
     def _settle(self) -> None:
         """Takes in what has passed since the last piece."""
@@ -212,6 +211,7 @@ class ResponseSink:
         item, self._item = self._item, None
         if item is None:
             return []
+        self._passages.clear()
         out = self._told(item.finish(self._with_logprobs))
         self._done.append(item.whole)
         return out
