@@ -98,7 +98,7 @@ def check_cache_salt(salt: object) -> None:
         raise bad_value("Parameter 'cache_salt' must be a non-empty string if provided.", "cache_salt")
     if len(salt) > MAX_SALT_CHARS or not SALT_FORBIDDEN.isdisjoint(salt):
         raise bad_value(
-            "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\', or NUL.",
+            "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\\\', or NUL.",
             "cache_salt",
         )
 
@@ -215,7 +215,19 @@ def refuse_unserved(body: Body) -> None:
     if body.get("prompt_embeds") not in (None, []):
         raise bad_value("You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds")
     if body.get("suffix") is not None:
-        raise bad_value("suffix is not currently supported", "suffix")
+        raise ApiError(_no_suffix(body), param="suffix")
+
+
+def _no_suffix(body: Body) -> str:
+    """Why a suffix is refused: no model here is known to fill a middle."""
+    prompt = body.get("prompt")
+    if body.get("echo"):
+        return "Echo is unsupported with suffix."
+    if body.get("truncate_prompt_tokens") is not None:
+        return "suffix is not supported with truncate_prompt_tokens"
+    if isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(item, str) for item in prompt)):
+        return "suffix is only supported for models with FIM completion rendering"
+    return "suffix requires text prompt input for FIM completion rendering"
 
 
 def refuse_media(body: Body) -> None:

@@ -173,7 +173,7 @@ class ChatBody(GenerationFields, total=False):
     max_completion_tokens: int | None
     n: int | None
     tools: list[Tool] | None
-    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None
+    tool_choice: Literal["none"] | Literal["auto"] | Literal["required"] | NamedToolChoice | None
     parallel_tool_calls: bool | None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None
     include_reasoning: bool

@@ -14,7 +14,7 @@ def require_output_fits(requested: int, param: str, max_model_len: int) -> None:
     """Raises ApiError if the tokens asked for could not even follow an empty prompt."""
     if requested > max_model_len:
         raise bad_value(
-            f"{param}={requested} cannot be greater than max_model_len=max_total_tokens={max_model_len}. "
+            f"{param}={requested} cannot be greater than max_model_len={max_model_len}. "
             "Please request fewer output tokens.",
             param,
             requested,

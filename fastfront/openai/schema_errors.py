@@ -23,6 +23,13 @@ _INTERNAL = frozenset({
     "textprompt", "chatprompt", "toolchoice",
 })  # fmt: skip
 
+# Where an object has a shape of its own, not just any keys.
+_SHAPED = re.compile(
+    r"body(\.\d+)?(\.(stream_options|thinking|reasoning|response_format(\.json_schema)?|text(\.format\.\w+)?|tool_choice(\.\w+)?"
+    r"|output_config(\.format)?|tools\.\d+(\.function|\.[A-Z]\w+)?|system\.\d+|messages\.\d+(\.content\.\d+)?))?"
+)
+_NOT_SHAPED = "Input should be a valid dictionary or object to extract fields from"
+
 ErrorDetails = Mapping[str, Any]
 
 
@@ -34,13 +41,12 @@ def schema_error(details: Iterable[ErrorDetails]) -> ApiError:
     found = list(details)
     lines = [f"{len(found)} validation error{'' if len(found) == 1 else 's'}:"]
     for item in found[:_MAX_SHOWN]:
-        shown = {
-            "type": item["type"],
-            "loc": location(item["loc"]),
-            "msg": item["msg"],
-            "input": _summary(item.get("input")),
-        }
-        if ctx := item.get("ctx"):
+        place = location(item["loc"])
+        kind, message, ctx = item["type"], item["msg"], item.get("ctx")
+        if kind == "model_type" or (kind == "dict_type" and _SHAPED.fullmatch(place)):
+            kind, message, ctx = "model_attributes_type", _NOT_SHAPED, None
+        shown = {"type": kind, "loc": place, "msg": message, "input": _summary(item.get("input"))}
+        if ctx:
             shown["ctx"] = {key: str(value) if isinstance(value, Exception) else value for key, value in ctx.items()}
         line = repr(shown)
         lines.append("  " + (line if len(line) <= _MAX_LINE_CHARS else line[:_MAX_LINE_CHARS] + _CUT))
@@ -78,8 +84,7 @@ def no_object(value: object) -> ApiError:
     """The 400 of a body that is JSON but no object."""
     if value is None:
         return schema_error([{"type": "missing", "loc": (), "msg": "Field required", "input": None}])
-    message = "Input should be a valid dictionary or object to extract fields from"
-    return schema_error([{"type": "model_attributes_type", "loc": (), "msg": message, "input": value}])
+    return schema_error([{"type": "dict_type", "loc": (), "msg": _NOT_SHAPED, "input": value}])
 
 
 def wrong_media_type() -> ApiError:

@@ -90,6 +90,8 @@ def _refuse(words: str, error: BadConstraint) -> ApiError:
 def _json(full: dict[str, Any]) -> bool:
     schema = full["json"]
     if isinstance(schema, str):
+        if not schema.strip():
+            raise ApiError("structured_outputs.json cannot be an empty string")
         try:
             schema = from_json(schema, allow_inf_nan=False)
         except ValueError as error:
@@ -107,6 +109,8 @@ def _json(full: dict[str, Any]) -> bool:
 
 
 def _regex(full: dict[str, Any]) -> bool:
+    if "\0" in full["regex"]:
+        raise ApiError("structured_outputs.regex must not contain a NUL character ('\\x00')")
     try:
         return check_regex(full["regex"])
     except BadConstraint as error:

@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import http.client
 import json
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -37,6 +38,9 @@ VOLATILE = frozenset({
 # Texts that come whole in every event, unlike those that come in pieces.
 WHOLE = frozenset({"role", "finish_reason", "stop_reason", "type", "object", "name"})
 SHOWN_DIFFERENCES = 8
+
+# Of the library that is installed, not of the server.
+PYDANTIC = re.compile(r"(?<=errors\.pydantic\.dev/)[\d.]+(?=/)")
 
 Json = dict[str, Any]
 
@@ -137,9 +141,14 @@ def fold(answer: Json) -> Json:
         return fold_events(answer["events"], out)
     body = clean(answer.get("json", answer.get("text")))
     if isinstance(body, dict) and isinstance(body.get("error"), dict):
-        out["wording"] = body["error"].pop("message", None)
+        out["wording"] = worded(body["error"].pop("message", None))
     out["body"] = body
     return out
+
+
+def worded(message: Any) -> Any:
+    """A message without the version of pydantic in its links."""
+    return PYDANTIC.sub("", message) if isinstance(message, str) else message
 
 
 def fold_events(events: list[Json], out: Json) -> Json:
@@ -158,7 +167,7 @@ def fold_events(events: list[Json], out: Json) -> Json:
             join(choices.setdefault(str(choice.get("index", 0)), {}), pieces)
         for key, value in clean({key: value for key, value in data.items() if key != "choices"}).items():
             if key == "error" and isinstance(value, dict):
-                out["wording"] = value.pop("message", None)
+                out["wording"] = worded(value.pop("message", None))
             if key == "delta" and isinstance(value, str):
                 name = "delta " + event.get("event", "")
                 rest[name] = rest.get(name, "") + value

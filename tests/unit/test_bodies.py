@@ -129,6 +129,9 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"chat_template_kwargs": "x"}, "body.chat_template_kwargs",
      ("{'type': 'dict_type', 'loc': 'body.chat_template_kwargs', 'msg': 'Input should be a valid dictionary', "
      "'input': 'x'}")),
+    ({"stream_options": "x", "stream": True}, "body.stream_options",
+     ("{'type': 'model_attributes_type', 'loc': 'body.stream_options', 'msg': 'Input should be a valid dictionary or object to "
+     "extract fields from', 'input': 'x'}")),
     ({"tools": [{"type": "web", "function": {"name": "f"}}]}, "body.tools.0.type",
      ("{'type': 'literal_error', 'loc': 'body.tools.0.type', 'msg': \"Input should be 'function'\", 'input': 'web', "
      "'ctx': {'expected': \"'function'\"}}")),

@@ -129,8 +129,26 @@ def test_results_of_tools_pass_over_what_is_no_text() -> None:
     content = [block, {"type": "tool_reference"}, {"type": "image"}]
     messages = converted(messages=[{"role": "user", "content": content}])["messages"]
     assert [message["content"] for message in messages] == ["a\n\nb", [FIND]]
-    with pytest.raises(ApiError, match="Images"):
-        converted(messages=[{"role": "user", "content": [{"type": "image", "source": {"type": "url"}}]}])
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_pictures_become_parts_that_chats_refuse(serving: Serving, inside: bool) -> None:
+    picture: dict[str, Any] = {"type": "image", "source": {"type": "url"}}
+    block = {"type": "tool_result", "tool_use_id": "t", "content": [picture]} if inside else picture
+    with pytest.raises(MessagesError, match="tiny is not a multimodal model"):
+        prepare(prepare_message, serving, {**ASK, "messages": [{"role": "user", "content": [block]}]})
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"type": "auto"}, '"auto" tool choice requires'), ({"type": "any"}, 'tool_choice="required" requires'),
+        ({"type": "tool", "name": "f"}, 'tool_choice=function "f" requires'),
+    ],
+)  # fmt: skip
+def test_a_choice_without_tools_needs_a_parser_too(serving: Serving, choice: dict[str, Any], words: str) -> None:
+    with pytest.raises(MessagesError, match=words):
+        prepare(prepare_message, serving, {**ASK, "tool_choice": choice})
 
 
 def test_thinking_and_format() -> None:

@@ -150,6 +150,14 @@ def test_refusals(serving: Serving, fields: dict[str, Any], status: int, param: 
     assert (error.status, error.param) == (status, param)
 
 
+def test_errors_say_which_item_and_tools_like_which_they_are_not(serving: Serving) -> None:
+    item = refusal(prepare, prepare_response, serving, {"input": [{"role": "user", "content": "a"}, {"type": "function_call"}]})
+    assert "'loc': 'body.input.1', 'msg': \"Value error, not the shape of an item of type 'function_call'\"" in item.message
+    tool = refusal(prepare, prepare_response, serving, {"input": "Hi", "tools": [{"type": "file_search"}]})
+    assert tool.message.startswith("26 validation errors:")
+    assert "'loc': 'body.tools.0.FileSearchTool.vector_store_ids', 'msg': 'Field required'" in tool.message
+
+
 def test_a_choice_of_a_tool_of_the_providers_own_is_repeated(serving: Serving) -> None:
     choice = {"type": "allowed_tools", "mode": "auto", "tools": []}
     fields = {"input": "Hi", "tool_choice": choice}

@@ -82,7 +82,6 @@ def test_items(item: dict[str, Any], is_one: bool) -> None:
         ({"content": ["x"]}, False),
         ({"content": [SUMMARY]}, False),
         ({"summary": [TEXT]}, False),
-        ({"encrypted_content": "x"}, False),
     ],
 )
 def test_thoughts(more: dict[str, Any], reads: bool) -> None:

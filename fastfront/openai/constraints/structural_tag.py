@@ -75,8 +75,8 @@ def _check_triggered(tag: Mapping[str, Any]) -> None:
             raise BadConstraint(f"structures.{k}: `begin` and `end` must be texts")
         if not any(begin[:length] in starts for length in lengths):
             raise BadConstraint(f"structures.{k}: no trigger begins {begin[:100]!r}")
-        if "schema" not in item:
-            raise BadConstraint(f"structures.{k} needs `schema`")
+        if not isinstance(item.get("schema"), Mapping):
+            raise BadConstraint(f"structures.{k} needs `schema`, an object")
         check_json_schema(item["schema"])
 
 

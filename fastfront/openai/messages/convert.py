@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fastfront.errors import ApiError
@@ -11,6 +12,8 @@ from fastfront.openai.messages.fields import CHANGES
 from fastfront.render.messages import BILLING_HEADER
 
 Fields = dict[str, Any]
+# What stands for any picture in a chat, where it is refused.
+_PICTURE: Mapping[str, Any] = MappingProxyType({"type": "image_url", "image_url": {"url": ""}})
 _SAME = (
     "model", "temperature", "top_p", "top_k", "chat_template_kwargs", "cache_salt", "watermarking", "kv_transfer_params",
     "ec_transfer_params", "vllm_xargs",
@@ -88,8 +91,10 @@ def _from_blocks(role: str, blocks: list[Fields]) -> Iterable[Fields]:
                     yield {"role": "tool", "tool_call_id": call_id, "content": found}
             else:
                 texts.append({"type": "text", "text": f"Tool result: {result}"})
-        elif kind == "image" and block.get("source"):
-            raise _no_media()
+            if _is_picture(block, "content"):
+                texts.append(dict(_PICTURE))
+        elif _is_picture(block):
+            texts.append(dict(_PICTURE))
     if not texts and role != "assistant":
         return
     message: Fields = {"role": role}
@@ -98,7 +103,7 @@ def _from_blocks(role: str, blocks: list[Fields]) -> Iterable[Fields]:
     if calls:
         message["tool_calls"] = calls
     if texts:
-        message["content"] = texts[0]["text"] if len(texts) == 1 else texts
+        message["content"] = texts[0]["text"] if len(texts) == 1 and "text" in texts[0] else texts
     yield message
 
 
@@ -114,8 +119,6 @@ def _result_text(content: str | list[Fields] | None) -> str:
         return content or ""
     texts = []
     for part in content:
-        if part.get("type") == "image" and part.get("source"):
-            raise _no_media()
         if part.get("type") == "text":
             if not isinstance(text := part.get("text", ""), str):
                 raise ApiError("A text in the result of a tool must be a string.", param="messages")
@@ -130,8 +133,12 @@ def _references(content: str | list[Fields] | None) -> list[Fields]:
     return [{"type": "tool_reference", "name": name} for name in names if name]
 
 
-def _no_media() -> ApiError:
-    return ApiError("Images are not supported: this is not a multimodal model", param="messages")
+def _is_picture(block: Mapping[str, Any], inside: str | None = None) -> bool:
+    """Whether a block is a picture, or has one among the parts of its field `inside`."""
+    if inside is None:
+        return block.get("type") == "image" and bool(block.get("source"))
+    parts = block.get(inside)
+    return isinstance(parts, list) and any(_is_picture(part) for part in parts)
 
 
 def _tools_at_the_end(body: Mapping[str, Any]) -> list[Fields] | None:
@@ -164,7 +171,7 @@ def _put_tools(body: Mapping[str, Any], fields: Fields) -> None:
     kind = choice.get("type")
     if tools is not None:
         fields["tools"] = [_tool(tool) for tool in tools]
-    fields["tool_choice"] = "auto" if tools else None      # calls are read even if none were asked for
+    fields["tool_choice"] = None if tools is None else "auto"      # calls are read even if none were asked for
     if kind == "any":
         fields["tool_choice"] = "required"
     elif kind in ("auto", "none"):

@@ -57,10 +57,16 @@ def prepare_message(body: bytes, header: Header, serving: Serving) -> PreparedCa
 
 
 def _drop_idle_choice(chat: dict[str, Any], serving: Serving) -> None:
-    """Without tools there is nothing to choose. Servers that cannot read calls refuse the choice all the same."""
-    if not chat.get("tools") and serving.parsers.tools is not None:
-        chat.pop("tools", None)
-        chat["tool_choice"] = None
+    """Without tools there is nothing to choose. Servers that cannot read calls refuse the choice all the same: ApiError."""
+    if chat.get("tools"):
+        return
+    choice = chat["tool_choice"]
+    if isinstance(choice, Mapping):
+        serving.parsers.require_parser("named", choice["function"]["name"], True)
+    else:
+        serving.parsers.require_parser(choice or "none", "", True)
+    chat.pop("tools", None)
+    chat["tool_choice"] = None
 
 
 def _check(fields: Mapping[str, Any], max_stop_strings: int) -> None:

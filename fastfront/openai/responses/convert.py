@@ -50,24 +50,26 @@ def chat_fields(body: Mapping[str, Any]) -> Fields:
 
 def check_items(given: str | list[Any]) -> None:
     """Raises ApiError for items that are none, in the schema's words."""
-    for item in () if isinstance(given, str) else given:
+    for index, item in enumerate(() if isinstance(given, str) else given):
         if not is_item(item):
-            raise schema_error([{"type": "missing", "loc": ("input",), "msg": "Field required", "input": item}])
+            kind = item.get("type", "message")
+            message = f"Value error, not the shape of an item of type {str(kind)[:100]!r}"
+            raise schema_error([
+                {"type": "string_type", "loc": ("input",), "msg": "Input should be a valid string", "input": given},
+                {"type": "value_error", "loc": ("input", index), "msg": message, "input": item},
+            ])
 
 
 def read_tools(given: list[Any]) -> list[Fields]:
-    """The tools in their shapes. Raises ApiError in the schema's words: what is no tool is said to be no function."""
-    tools = []
+    """The tools in their shapes. Raises ApiError in the schema's words."""
+    tools, wrong = [], []
     for index, tool in enumerate(given):
-        at = ("tools", index, "FunctionTool")
-        if not isinstance(tool, dict):
-            message_of = "Input should be a valid dictionary or object to extract fields from"
-            raise schema_error([{"type": "model_attributes_type", "loc": at, "msg": message_of, "input": tool}])
         try:
             tools.append(_TOOL.validate_python(tool))
         except ValidationError as error:
-            found = [item for item in error.errors(include_url=False) if item["loc"][0] == "FunctionTool"]
-            raise schema_error([{**item, "loc": ("tools", index, *item["loc"])} for item in found]) from None
+            wrong += [{**item, "loc": ("tools", index, *item["loc"])} for item in error.errors(include_url=False)]
+    if wrong:
+        raise schema_error(wrong)
     return tools
 
 
@@ -128,8 +130,10 @@ def _parts(item: Fields) -> Iterator[tuple[str, str, Any]]:
     elif kind in ("function_call_output", "custom_tool_call_output"):
         yield "tool", "", {"tool_call_id": item.get("call_id") or "", "content": _as_chat(item["output"])}
     elif kind == "reasoning":
+        if item.get("encrypted_content"):
+            raise bad_value("Encrypted content is not supported.", "input")
         if not is_thought(item):
-            raise bad_value("A reasoning item's content must be a list of texts, and not encrypted.", "input")
+            raise bad_value("A reasoning item's content must be a list of texts.", "input")
         yield "assistant", "reasoning", _first_text(item.get("content")) or _first_text(item.get("summary"))
     elif kind == "item_reference":
         raise bad_value("Items cannot be referred to: this server stores no responses. Send them.", "input")

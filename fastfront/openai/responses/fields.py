@@ -66,7 +66,12 @@ class FileSearchTool(TypedDict):
 
 
 @_OPEN
-class ComputerPreviewTool(TypedDict):
+class ComputerTool(TypedDict):
+    type: Literal["computer"]
+
+
+@_OPEN
+class ComputerUsePreviewTool(TypedDict):
     display_height: int
     display_width: int
     environment: Literal["windows", "mac", "linux", "ubuntu", "browser"]
@@ -74,7 +79,13 @@ class ComputerPreviewTool(TypedDict):
 
 
 @_OPEN
-class McpServer(TypedDict):
+class WebSearchTool(TypedDict, total=False):
+    type: Required[Literal["web_search", "web_search_2025_08_26"]]
+    search_context_size: Literal["low", "medium", "high"] | None
+
+
+@_OPEN
+class Mcp(TypedDict):
     server_label: str
     type: Literal["mcp"]
 
@@ -86,9 +97,30 @@ class CodeInterpreter(TypedDict):
 
 
 @_OPEN
-class CustomTool(TypedDict):
-    name: str
-    type: Literal["custom"]
+class ProgrammaticToolCalling(TypedDict):
+    type: Literal["programmatic_tool_calling"]
+
+
+@_OPEN
+class ImageGeneration(TypedDict):
+    type: Literal["image_generation"]
+
+
+@_OPEN
+class LocalShell(TypedDict):
+    type: Literal["local_shell"]
+
+
+@_OPEN
+class FunctionShellTool(TypedDict):
+    type: Literal["shell"]
+
+
+@_OPEN
+class CustomTool(TypedDict, total=False):
+    name: Required[str]
+    type: Required[Literal["custom"]]
+    description: str | None
 
 
 @_OPEN
@@ -100,54 +132,85 @@ class NamespaceTool(TypedDict):
 
 
 @_OPEN
-class PlainTool(TypedDict):
-    """A tool that needs nothing but its type."""
-
-    type: Literal[
-        "computer", "image_generation", "local_shell", "shell", "apply_patch", "tool_search", "programmatic_tool_calling",
-    ]
+class ToolSearchTool(TypedDict, total=False):
+    type: Required[Literal["tool_search"]]
+    description: str | None
 
 
 @_OPEN
-class WebSearchTool(TypedDict, total=False):
-    type: Required[Literal["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"]]
+class WebSearchPreviewTool(TypedDict, total=False):
+    type: Required[Literal["web_search_preview", "web_search_preview_2025_03_11"]]
     search_context_size: Literal["low", "medium", "high"] | None
 
 
+@_OPEN
+class ApplyPatchTool(TypedDict):
+    type: Literal["apply_patch"]
+
+
+# Names and order are those of OpenAI's client: errors tell them.
 ResponseTool: TypeAlias = (
-    FunctionTool | FileSearchTool | ComputerPreviewTool | McpServer | CodeInterpreter | CustomTool | NamespaceTool | PlainTool
-    | WebSearchTool
+    FunctionTool | FileSearchTool | ComputerTool | ComputerUsePreviewTool | WebSearchTool | Mcp | CodeInterpreter
+    | ProgrammaticToolCalling | ImageGeneration | LocalShell | FunctionShellTool | CustomTool | NamespaceTool | ToolSearchTool
+    | WebSearchPreviewTool | ApplyPatchTool
 )  # fmt: skip
 
 
 @_OPEN
-class AllowedTools(TypedDict):
+class ToolChoiceAllowed(TypedDict):
     mode: Literal["auto", "required"]
     tools: list[dict[str, Any]]
     type: Literal["allowed_tools"]
 
 
 @_OPEN
-class HostedTool(TypedDict):
+class ToolChoiceTypes(TypedDict):
     """A tool that runs at the provider."""
 
     type: Literal[
-        "file_search", "web_search_preview", "web_search_preview_2025_03_11", "computer", "computer_use_preview", "computer_use",
-        "image_generation", "code_interpreter", "programmatic_tool_calling", "apply_patch", "shell",
+        "file_search", "web_search_preview", "computer", "computer_use_preview", "computer_use", "web_search_preview_2025_03_11",
+        "image_generation", "code_interpreter",
     ]  # fmt: skip
 
 
 @_OPEN
-class NamedTool(TypedDict):
+class ToolChoiceFunction(TypedDict):
     name: str
-    type: Literal["function", "custom"]
+    type: Literal["function"]
 
 
 @_OPEN
-class McpTool(TypedDict, total=False):
+class ToolChoiceMcp(TypedDict, total=False):
     server_label: Required[str]
     type: Required[Literal["mcp"]]
     name: str | None
+
+
+@_OPEN
+class ToolChoiceCustom(TypedDict):
+    name: str
+    type: Literal["custom"]
+
+
+@_OPEN
+class ToolChoiceSpecificProgrammaticToolCallingParam(TypedDict):
+    type: Literal["programmatic_tool_calling"]
+
+
+@_OPEN
+class ToolChoiceApplyPatch(TypedDict):
+    type: Literal["apply_patch"]
+
+
+@_OPEN
+class ToolChoiceShell(TypedDict):
+    type: Literal["shell"]
+
+
+ToolChoice: TypeAlias = (
+    ToolChoiceAllowed | ToolChoiceTypes | ToolChoiceFunction | ToolChoiceMcp | ToolChoiceCustom
+    | ToolChoiceSpecificProgrammaticToolCallingParam | ToolChoiceApplyPatch | ToolChoiceShell
+)  # fmt: skip
 
 
 @_OPEN
@@ -184,7 +247,7 @@ class ResponsesBody(TypedDict, total=False):
     stream: bool | None
     temperature: float | None
     text: TextConfig | None
-    tool_choice: Literal["none", "auto", "required"] | AllowedTools | HostedTool | NamedTool | McpTool
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice
     tools: list[Any]
     top_logprobs: int | None
     top_p: float | None

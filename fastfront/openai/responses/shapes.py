@@ -54,9 +54,9 @@ def is_item(item: Item) -> bool:
 
 
 def is_thought(item: Item) -> bool:
-    """Whether the parts of an item of reasoning have their shapes, and can be read."""
+    """Whether the parts of an item of reasoning have their shapes."""
     summary, content = item["summary"], item.get("content")
-    if item.get("encrypted_content") or not (isinstance(summary, list) and isinstance(content, (list, NoneType))):
+    if not (isinstance(summary, list) and isinstance(content, (list, NoneType))):
         return False
     parts = [("summary_text", part) for part in summary] + [("reasoning_text", part) for part in content or ()]
     return all(isinstance(part, dict) and part.get("type") == kind and _texts(part, "text") for kind, part in parts)
@@ -99,7 +99,8 @@ def _is_answer(part: object) -> bool:
         return False
     if part.get("type") == "refusal":
         return _texts(part, "refusal")
-    return part.get("type") == "output_text" and _texts(part, "text") and isinstance(part.get("annotations", []), _ITERABLE)
+    lists = isinstance(part.get("annotations", []), _ITERABLE) and isinstance(part.get("logprobs"), (*_ITERABLE, NoneType))
+    return part.get("type") == "output_text" and _texts(part, "text") and lists
 
 
 def _maybe(item: Item, *names: str) -> bool:

@@ -66,7 +66,7 @@ class Parsers:
         if the tool choice needs a parser that the server does not have.
         """
         choice, name = choice_of(body)
-        self._require_parser(choice, name, asked=body.get("tool_choice", "auto") is not None)
+        self.require_parser(choice, name, asked=body.get("tool_choice", "auto") is not None)
         if self.tools is None and self.reasoning is None:
             return None
         functions = [tool["function"] for tool in body.get("tools") or ()]
@@ -84,8 +84,8 @@ class Parsers:
             has_format=_has_format(body),
         )
 
-    def _require_parser(self, choice: str, name: str, asked: bool) -> None:
-        """A choice of null asks for nothing: calls are read if there is a parser."""
+    def require_parser(self, choice: str, name: str, asked: bool) -> None:
+        """Raises ApiError if a choice needs a parser that is not there. One of null asks for nothing."""
         if self.tools is not None or choice == "none" or not asked:
             return
         if choice == "auto":
