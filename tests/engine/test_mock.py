@@ -184,7 +184,8 @@ def test_step_clock(frontend: WireFrontend, start: Start) -> None:
     frontend.add("r", PROMPT, {"max_tokens": 11})
     frontend.finish()
     stamps = [message[3] for message in frontend.messages]
-    assert stamps[-1] - stamps[0] >= 10 * 0.020 - 0.005
+    assert len(stamps) == 11
+    assert stamps[-1] - stamps[0] >= 8 * 0.020, "steps are two periods early at most, after one that was late"
 
 
 def test_utilities(frontend: WireFrontend, start: Start) -> None:
