@@ -6,7 +6,7 @@ answers.jsonl   what vLLM answered: status, content type, and json, events (SSE)
 servers.json    how each server was started: model folder, chat template, flags; its engine sent the prompt's tokens back
                 one by one, so that answers depend on the frontend alone
 decided.json    request id -> why this project answers otherwise
-more_*          further requests in the same form, picked from about 10,000 so that they differ in what they ask or get
+more_*          further requests in the same form, picked from about 14,000 so that they differ in what they ask or get
 
     compare.py compare --base http://127.0.0.1:PORT --server NAME     # exit status 1 on differences
     compare.py record  --base http://127.0.0.1:PORT --server NAME > answers
