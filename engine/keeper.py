@@ -3,7 +3,8 @@
     keeper.py TITLE COMMAND...
 
 Ends with the command's exit status (128 + N for signal N). SIGTERM and SIGINT are passed on. When the parent ends, or the command
-does, all that descends from the command is killed, and the folder removed where vLLM's processes make sockets for each other.
+does, all that descends from the command is killed, and the folder removed where vLLM's processes make sockets for each other, and
+temporary files.
 A file of its own, with nothing but the standard library, so that any interpreter can run it.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import getpass
 import glob
 import os
 import shutil
@@ -27,6 +29,7 @@ LOOK_S = 1.0
 TRACKERS_S, TRACKERS_POLL_S = 3.0, 0.02
 ORPHANED = 1
 SOCKETS = "VLLM_RPC_BASE_PATH"
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 FOLDER = "fastfront-keeper-"
 LONGEST = 40  # of a folder's path, in bytes: with ours and a name of 36 below it a socket's may have 107
 WATCHED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1}
@@ -43,8 +46,22 @@ def main(argv: list[str]) -> int:
         # Orphans of the command become our children: they can be found and waited for. Ours is told to end with its parent.
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
-    with contextlib.nullcontext(os.environ[SOCKETS]) if SOCKETS in os.environ else socket_folder() as sockets:
-        return keep(command, {**os.environ, SOCKETS: sockets}, parent)
+    if SOCKETS in os.environ:
+        return keep(command, dict(os.environ), parent)
+    with socket_folder() as sockets:
+        return keep(command, {**os.environ, SOCKETS: sockets, **temporary_files(sockets)}, parent)
+
+
+def temporary_files(folder: str) -> dict[str, str]:
+    """Has temporary files made in the folder, if it lies where they would be; what is compiled stays where it is found again."""
+    usual = tempfile.gettempdir()
+    if os.path.dirname(folder) != usual:
+        return {}
+    try:
+        user = getpass.getuser()
+    except (KeyError, ImportError, OSError):
+        user = f"uid_{os.getuid()}"
+    return {"TMPDIR": folder, COMPILED: os.environ.get(COMPILED) or os.path.join(usual, f"torchinductor_{user}")}
 
 
 def keep(command: list[str], env: dict[str, str], parent: int) -> int:

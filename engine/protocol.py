@@ -297,10 +297,16 @@ class Addresses(msgspec.Struct):
 
 
 class InitMessage(msgspec.Struct):
-    """Answer to HELLO."""
+    """Answer to HELLO.
+
+    The last two are not part of the wire: a frontend that answers ZMTP's PINGs says how often it may be asked, and after which
+    silence it is gone. Not every frontend does, and some hang up on a PING.
+    """
 
     addresses: Addresses
     parallel_config: dict[str, Any]
+    heartbeat_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    silence_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Status(msgspec.Struct, omit_defaults=True):

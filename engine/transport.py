@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 
 import zmq
 
 from engine.protocol import Addresses, Codec, ReadyPayload, Status
 
 INIT_TIMEOUT_S = 300.0
+CONNECT_TIMEOUT_MS = 5000
+"""Then a connection is tried anew. The kernel would ask a machine that does not answer ever more seldom."""
 
 
 class HandshakeError(Exception):
@@ -55,22 +58,19 @@ class FrontendLink:
         except Exception as error:
             raise HandshakeError(f"unexpected answer to HELLO from {handshake}: {error}") from error
         self.addresses: Addresses = init.addresses
+        self._heartbeat_ms, self._silence_ms = init.heartbeat_ms, init.silence_ms
         if not self.addresses.inputs or len(self.addresses.inputs) != len(self.addresses.outputs):
             raise HandshakeError(f"the frontend announced {self.addresses.inputs} and {self.addresses.outputs}")
 
     def connect(self) -> DisconnectWatch:
-        """Connect all data sockets. Nothing is announced yet. The watch is on the first input."""
-        watch = None
-        for address in self.addresses.inputs:
-            socket = self._socket(zmq.DEALER)
-            watch = watch or DisconnectWatch(socket)
+        """Connect all data sockets. Nothing is announced yet. The watch is on the inputs."""
+        self.inputs = [self._data_socket(zmq.DEALER) for _ in self.addresses.inputs]
+        self.outputs = [self._data_socket(zmq.PUSH, linger_ms=4000) for _ in self.addresses.outputs]
+        watch = DisconnectWatch(self.inputs)
+        for socket, address in zip(self.inputs, self.addresses.inputs, strict=True):
             socket.connect(address)
-            self.inputs.append(socket)
-        assert watch is not None
-        for address in self.addresses.outputs:
-            socket = self._socket(zmq.PUSH, linger_ms=4000)
+        for socket, address in zip(self.outputs, self.addresses.outputs, strict=True):
             socket.connect(address)
-            self.outputs.append(socket)
         if self.addresses.coordinator_input:
             self.coordinator = self._socket(zmq.XSUB)
             self.coordinator.connect(self.addresses.coordinator_input)
@@ -103,6 +103,13 @@ class FrontendLink:
     def _send_status(self, status: str) -> None:
         self._handshake.send(self._codec.encode(Status(status, self._local, self._headless)))
 
+    def _data_socket(self, kind: int, linger_ms: int = 0) -> zmq.Socket[bytes]:
+        socket = self._socket(kind, linger_ms)
+        if self._heartbeat_ms and self._silence_ms:  # a machine that is gone closes no connection
+            socket.setsockopt(zmq.HEARTBEAT_IVL, self._heartbeat_ms)
+            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, self._silence_ms)
+        return socket
+
     def _socket(self, kind: int, linger_ms: int = 0) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
         if kind in (zmq.DEALER, zmq.XSUB):
@@ -112,6 +119,7 @@ class FrontendLink:
         socket.setsockopt(zmq.LINGER, linger_ms)
         socket.setsockopt(zmq.IPV6, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_TIMEOUT_MS)
         return socket
 
 
@@ -123,28 +131,36 @@ def _close(*sockets: zmq.Socket[bytes] | None) -> None:
 
 
 class DisconnectWatch:
-    """Tells how long the frontend's end of a socket has been gone. Owned by one thread."""
+    """Tells how long the frontend's end of some sockets has been gone. Owned by one thread."""
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        """Start monitoring `socket`, which has not been connected yet and will be to one peer only."""
-        self.monitor: zmq.Socket[bytes] = socket.get_monitor_socket(
-            zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-        )
-        self._socket = socket
-        self._gone_since: float | None = time.monotonic()
+    def __init__(self, sockets: Sequence[zmq.Socket[bytes]]) -> None:
+        """Start monitoring sockets, which have not been connected yet and will be to one peer each."""
+        self._sockets = [*sockets]
+        self.monitors: list[zmq.Socket[bytes]] = [
+            socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED) for socket in sockets
+        ]
+        self._gone_since: list[float | None] = [time.monotonic()] * len(sockets)
+        self.broken = False
 
     def gone_for(self) -> float:
-        """Seconds since the connection was lost, or since it has been waited for; 0.0 while it stands."""
-        while self.monitor.poll(0):
-            event = int.from_bytes(self.monitor.recv_multipart()[0][:2], "little")
-            if event == zmq.EVENT_DISCONNECTED:
-                self._gone_since = self._gone_since or time.monotonic()
-            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._gone_since = None
-        return 0.0 if self._gone_since is None else time.monotonic() - self._gone_since
+        """Seconds since a connection was lost, or since it has been waited for; 0.0 while all stand.
+
+        `broken` tells that one has been lost: what was under way on it is, even if it stands again.
+        """
+        for index, monitor in enumerate(self.monitors):
+            while monitor.poll(0):
+                event = int.from_bytes(monitor.recv_multipart()[0][:2], "little")
+                if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    self._gone_since[index] = None
+                elif self._gone_since[index] is None:
+                    self._gone_since[index] = time.monotonic()
+                    self.broken = True
+        gone = [since for since in self._gone_since if since is not None]
+        return time.monotonic() - min(gone) if gone else 0.0
 
     def close(self) -> None:
         """Stop monitoring."""
-        with contextlib.suppress(zmq.ZMQError):
-            self._socket.disable_monitor()
-        self.monitor.close(linger=0)
+        for socket, monitor in zip(self._sockets, self.monitors, strict=True):
+            with contextlib.suppress(zmq.ZMQError):
+                socket.disable_monitor()
+            monitor.close(linger=0)

@@ -79,7 +79,8 @@ class InputThread(threading.Thread):
             poller.register(socket, zmq.POLLIN)
         if self._link.coordinator is not None:
             poller.register(self._link.coordinator, zmq.POLLIN)
-        poller.register(self._watch.monitor, zmq.POLLIN)
+        for monitor in self._watch.monitors:
+            poller.register(monitor, zmq.POLLIN)
         poller.register(self._signals, zmq.POLLIN)
         while True:
             for socket, _ in poller.poll(POLL_MS):
@@ -89,10 +90,15 @@ class InputThread(threading.Thread):
                 elif socket == self._signals:
                     for signum in os.read(self._signals, 16):
                         self._signalled(signum)
-                elif socket is not self._watch.monitor:
+                elif socket in self._link.inputs:
                     self._drain(socket)
-            if self._watch.gone_for() > self._timeout_s:
+            gone_s = self._watch.gone_for()
+            if gone_s > self._timeout_s:
                 self._commands.put(Leave(f"the frontend has been gone for {self._timeout_s:.0f} s"))
+                return
+            if self._watch.broken and not gone_s:
+                # It counts this engine as lost, and would take it for a second one if it said HELLO.
+                self._commands.put(Leave("the connection to the frontend was interrupted"))
                 return
 
     def _signalled(self, signum: int) -> None:

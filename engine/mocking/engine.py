@@ -315,4 +315,6 @@ def utility_result(method: str) -> Any:
         return ["generate"]
     if method == "get_weight_version":
         return "default"
+    if method in ("wake_up", "reset_prefix_cache"):
+        return True
     return False if method.startswith("is_") else None

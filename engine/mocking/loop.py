@@ -94,7 +94,7 @@ class MockLoop:
 
     def _idle(self) -> None:
         self._report_load()
-        if self._watch is not None and self._watch.gone_for() > self._options.linger_s:
+        if self._watch is not None and (self._watch.gone_for() > self._options.linger_s or self._watch.broken):
             self._report.write("exit", why="the frontend is gone")
             raise Leave(0)
 

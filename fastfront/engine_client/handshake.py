@@ -178,7 +178,10 @@ def init_message(lanes: list[LaneSockets], together: Together | None = None) -> 
         "coordinator_output": None if together is None else together.reports_address,
         "frontend_stats_publish_address": None,
     }
-    return packb({"addresses": addresses, "parallel_config": {} if together is None else together.parallel_config})
+    message: dict[str, Any] = {"addresses": addresses, "parallel_config": {} if together is None else together.parallel_config}
+    if any(lane.input_address.startswith("tcp:") for lane in lanes):  # for this project's engines; others do not look
+        message |= {"heartbeat_ms": HEARTBEAT_MS, "silence_ms": SILENCE_MS}
+    return packb(message)
 
 
 class Handshake:

@@ -153,7 +153,7 @@ def put_thinking_budget(body: Body, serving: Serving, sampling: dict[str, object
         return
     if serving.parsers.reasoning is None or not serving.bounds_thinking:
         raise ApiError(
-            "thinking_token_budget is set but reasoning_config is not configured. Please set --reasoning-parser to use "
-            "thinking_token_budget."
+            "thinking_token_budget is set but reasoning_config is not configured. Please set --reasoning-parser and/or "
+            "--reasoning-config to use thinking_token_budget."
         )
     sampling["thinking_token_budget"] = budget

@@ -31,7 +31,7 @@ _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 _SECRET_FIELDS = ("api_keys", "hf_token")
 Query = dict[str, list[str]]
 Call = tuple[str, list[Any]]
-Answer = Callable[[list[Any]], object]
+Answer = Callable[[list[Any], list[Any]], object]
 
 
 def development_mode() -> bool:
@@ -54,15 +54,15 @@ class Development:
     def table(self) -> dict[str, dict[str, Route]]:
         return {
             "/server_info": {"GET": Route(self.server_info)},
-            "/reset_prefix_cache": {"POST": self._route(_reset_prefix_cache)},
+            "/reset_prefix_cache": {"POST": self._route(_reset_prefix_cache, lambda found, _: {"success": all(found)})},
             "/reset_mm_cache": {"POST": self._route(lambda _: ("reset_mm_cache", []))},
             "/reset_encoder_cache": {"POST": self._route(lambda _: ("reset_encoder_cache", []))},
-            "/sleep": {"POST": self._route(_sleep)},
-            "/wake_up": {"POST": self._route(lambda query: ("wake_up", [query.get("tags")]))},
-            "/is_sleeping": {"GET": self._route(lambda _: ("is_sleeping", []), lambda found: {"is_sleeping": all(found)})},
-            "/pause": {"POST": self._route(_pause, lambda _: {"status": "paused"})},
-            "/resume": {"POST": self._route(lambda _: ("resume_scheduler", []), lambda _: {"status": "resumed"})},
-            "/is_paused": {"GET": self._route(lambda _: ("is_scheduler_paused", []), lambda found: {"is_paused": all(found)})},
+            "/sleep": {"POST": self._route(_sleep, lambda _, args: {"status": "sleeping", "level": args[0]})},
+            "/wake_up": {"POST": self._route(lambda query: ("wake_up", [query.get("tags")]), _woken)},
+            "/is_sleeping": {"GET": self._route(lambda _: ("is_sleeping", []), lambda found, _: {"is_sleeping": all(found)})},
+            "/pause": {"POST": self._route(_pause, lambda *_: {"status": "paused"})},
+            "/resume": {"POST": self._route(lambda _: ("resume_scheduler", []), lambda *_: {"status": "resumed"})},
+            "/is_paused": {"GET": self._route(lambda _: ("is_scheduler_paused", []), lambda found, _: {"is_paused": all(found)})},
         }
 
     def server_info(self, exchange: Exchange) -> None:
@@ -85,7 +85,8 @@ class Development:
         exchange.json(compact({"vllm_config": shown if as_object else text, "vllm_env": environment, "system_env": system}))
 
     def _route(self, call_of: Callable[[Query], Call], answer: Answer | None = None) -> Route:
-        """A route that calls a method of all engines; it answers with what `answer` makes of the results, or nothing."""
+        """A route that calls a method of all engines; it answers with what `answer` makes of the results
+        and the arguments, or nothing."""
 
         def handle(exchange: Exchange) -> None:
             method, args = call_of(_query(exchange))
@@ -109,12 +110,14 @@ class Development:
             log.exception("%s failed", method)
             self._refuse(exchange, ApiError("Internal server error", status=500, kind="InternalServerError"))
         else:
-            if method in SLEEPING:
-                self._sleep.set(args[0] if method == "sleep" else 0)
+            if method == "sleep":
+                self._sleep.set(args[0])
+            elif method == "wake_up" and all(found):
+                self._sleep.set(0)
             if answer is None:
                 exchange.empty(200)
             else:
-                exchange.json(compact(answer(found)))
+                exchange.json(compact(answer(found, args)))
 
     def _refuse(self, exchange: Exchange, error: ApiError) -> None:
         exchange.json(error.body(), error.status)
@@ -140,6 +143,11 @@ def _sleep(query: Query) -> Call:
     if level not in ("0", "1", "2"):
         raise ApiError(f"level must be 0, 1 or 2, not {level!r}.", param="level")
     return "sleep", [int(level), _mode(query)]
+
+
+def _woken(found: list[Any], args: list[Any]) -> object:
+    """Engines say whether they serve again; told to bring back only some of what they have put away they may not."""
+    return {"status": "awake" if all(found) else "sleeping", "tags": args[0]}
 
 
 def _pause(query: Query) -> Call:

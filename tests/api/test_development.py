@@ -23,21 +23,23 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize(
-    ("path", "method", "args"),
+    ("path", "method", "args", "answer"),
     [
-        ("/reset_prefix_cache", "reset_prefix_cache", [False, False]),
-        ("/reset_prefix_cache?reset_running_requests=true", "reset_prefix_cache", [True, False]),
-        ("/sleep", "sleep", [1, "abort"]),
-        ("/sleep?level=2&mode=wait", "sleep", [2, "wait"]),
-        ("/wake_up", "wake_up", [None]),
-        ("/wake_up?tags=weights&tags=kv_cache", "wake_up", [["weights", "kv_cache"]]),
+        ("/reset_prefix_cache", "reset_prefix_cache", [False, False], {"success": True}),
+        ("/reset_prefix_cache?reset_running_requests=true", "reset_prefix_cache", [True, False], {"success": True}),
+        ("/reset_mm_cache", "reset_mm_cache", [], None),
+        ("/sleep", "sleep", [1, "abort"], {"status": "sleeping", "level": 1}),
+        ("/sleep?level=2&mode=wait", "sleep", [2, "wait"], {"status": "sleeping", "level": 2}),
+        ("/wake_up", "wake_up", [None], {"status": "awake", "tags": None}),
+        ("/wake_up?tags=weights&tags=x", "wake_up", [["weights", "x"]], {"status": "awake", "tags": ["weights", "x"]}),
     ],
 )
-def test_calls_reach_the_engine(dev: Server, path: str, method: str, args: list[object]) -> None:
+def test_calls_reach_the_engine(dev: Server, path: str, method: str, args: list[object], answer: object) -> None:
     assert dev.mock is not None
     mark = dev.mock.mark()
     response = dev.client.post(path)
-    assert (response.status_code, response.content) == (200, b"")
+    assert response.status_code == 200
+    assert (response.json() if response.content else None) == answer
     (call,) = dev.mock.of("utility", mark)
     assert (call["method"], call["args"]) == (method, repr(args))
 
@@ -53,6 +55,14 @@ def test_calls_reach_the_engine(dev: Server, path: str, method: str, args: list[
 )
 def test_answers(dev: Server, verb: str, path: str, body: object) -> None:
     assert dev.client.request(verb, path).json() == body
+
+
+def test_an_engine_that_still_sleeps_or_cannot_reset(dev: Server) -> None:
+    assert dev.mock is not None
+    dev.mock.use(utilities={"wake_up": {"result": False}, "reset_prefix_cache": {"result": False}})
+    assert dev.client.post("/wake_up?tags=weights").json() == {"status": "sleeping", "tags": ["weights"]}
+    assert dev.client.post("/reset_prefix_cache").json() == {"success": False}
+    dev.mock.use()
 
 
 @pytest.mark.parametrize("path", ["/sleep?level=9", "/sleep?mode=deep", "/reset_prefix_cache?reset_external=perhaps"])

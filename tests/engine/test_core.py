@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.engine.conftest import ROOT, Spawn
+from tests.engine.relay import Relay
 from tests.engine.tiny import VOCAB, reference
 from tests.engine.wire_frontend import WireFrontend
 
@@ -375,6 +376,35 @@ def test_a_headless_engine_leaves_when_the_frontend_has_gone(frontend: WireFront
     frontend.accept()
     frontend.close()
     assert process.wait(EXIT_S) == 0
+
+
+def test_a_headless_engine_leaves_when_its_connection_was_interrupted(
+    frontend: WireFrontend, spawn: Spawn, folder: Path
+) -> None:
+    """Its frontend counts it as lost from then on, though the connection stands again."""
+    path = frontend.input_addresses[0].removeprefix("ipc://")
+    with Relay(path) as relay:
+        frontend.input_addresses[0] = f"tcp://127.0.0.1:{relay.port}"
+        process = spawn("engine", folder, "--headless", "--disconnect-timeout", 600)
+        frontend.accept()
+        frontend.add("a", PROMPT, {**GREEDY, "max_tokens": 2})
+        frontend.finish()
+        relay.interrupt()
+        assert process.wait(EXIT_S) == 0
+
+
+def test_an_engine_leaves_when_the_frontend_falls_silent(frontend: WireFrontend, spawn: Spawn, folder: Path) -> None:
+    """A machine that is gone closes no connection. Requests under way end with the engine."""
+    path = frontend.input_addresses[0].removeprefix("ipc://")
+    with Relay(path) as relay:
+        frontend.input_addresses[0] = f"tcp://127.0.0.1:{relay.port}"
+        frontend.init = {"heartbeat_ms": 200, "silence_ms": 2000}
+        process = spawn("engine", folder, "--headless", "--disconnect-timeout", 0.2)
+        frontend.accept()
+        frontend.add("a", PROMPT, {**GREEDY, "max_tokens": 2})
+        frontend.finish()
+        relay.silent.set()
+        assert process.wait(EXIT_S) == 0
 
 
 def test_a_local_engine_dies_with_its_parent(frontend: WireFrontend, folder: Path) -> None:

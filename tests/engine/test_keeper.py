@@ -94,7 +94,10 @@ def test_the_parent_is_killed(name: str) -> None:
 
 def test_sockets_that_a_command_leaves_are_removed(folder: Path) -> None:
     """So are those of a keeper that was killed, by the next one; not those of one that runs."""
-    left = "import os, pathlib, sys; pathlib.Path(os.environ['VLLM_RPC_BASE_PATH'], 'socket').touch(); print('ready', flush=True)"
+    left = (
+        "import os, pathlib, sys, tempfile; pathlib.Path(os.environ['VLLM_RPC_BASE_PATH'], 'socket').touch();"
+        "tempfile.mkstemp(); print('ready', flush=True)"
+    )
     env = {**os.environ, "TMPDIR": str(folder)}
     words = [sys.executable, str(KEEPER), "kept", sys.executable, "-c"]
     waits = [*words, left + "; sys.stdin.read()"]

@@ -50,6 +50,7 @@ class WireFrontend:
             self.extra.update(addresses, frontend_stats_publish_address="ipc:///stats")
             publish = self._bind(zmq.XPUB, addresses["coordinator_input"])
             self.coordinator = (publish, self._bind(zmq.PULL, addresses["coordinator_output"]))
+        self.init: dict[str, Any] = {}  # what else the answer to HELLO says
         self.ready: list[dict[str, Any]] = []
         self.hello: dict[str, Any] = {}
         self.answers: dict[str, Answer] = {}
@@ -83,7 +84,7 @@ class WireFrontend:
         self.hello = hello
         assert hello["status"] == "HELLO", hello
         addresses = {"inputs": self.input_addresses, "outputs": self.output_addresses}
-        init = {"addresses": {**addresses, **self.extra}, "parallel_config": {}}
+        init = {"addresses": {**addresses, **self.extra}, "parallel_config": {}, **self.init}
         self.handshake.send_multipart([identity, msgspec.msgpack.encode(init)])
         for socket in self.inputs:
             assert socket.poll(int(wait_s * 1000)), "no ready payload"

@@ -16,9 +16,10 @@ import pytest
 import zmq
 
 from fastfront._speedups.engine_sockets import EngineSockets
+from fastfront._speedups.msgpack import unpackb
 from fastfront.engine_client import handshake
 from fastfront.engine_client.addresses import ipc_address, local_addresses, remote_addresses
-from fastfront.engine_client.handshake import LaneSockets, bind, bind_lanes, listen
+from fastfront.engine_client.handshake import LaneSockets, bind, bind_lanes, init_message, listen
 from fastfront.errors import EngineError
 from tests.support.waiting import wait_for
 
@@ -195,6 +196,14 @@ def test_a_machine_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPatch)
         engine.kill()
         engine.wait()
         sockets.close()
+
+
+def test_engines_are_told_that_they_may_ask_too(lane: LaneSockets) -> None:
+    told = unpackb(init_message([lane]))
+    assert told["addresses"]["inputs"] == [lane.input_address]
+    tcp = lane.input_address.startswith("tcp:")
+    expected = {"heartbeat_ms": handshake.HEARTBEAT_MS, "silence_ms": handshake.SILENCE_MS} if tcp else {}
+    assert {name: told[name] for name in told if name.endswith("_ms")} == expected
 
 
 def test_an_address_in_use_names_its_flags() -> None:

@@ -16,7 +16,10 @@ OWN = (
     "--engine-args", "--step-ms",
 )  # fmt: skip
 # Of others' command lines.
-FOREIGN = {"--api-server-count", "--data-parallel-backend", "--device", "--pipeline-parallel-size", "--threads", "--help"}
+FOREIGN = {
+    "--api-server-count", "--data-parallel-backend", "--device", "--disconnect-timeout", "--pipeline-parallel-size", "--threads",
+    "--help",
+}  # fmt: skip
 
 
 def flags() -> set[str]:
