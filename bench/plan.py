@@ -49,9 +49,15 @@ class Plan:
         out = (*NARROW, *CONTROLS, *NO_RAMP) if self.sparing else NO_RAMP
         return "saturation" in self.scenarios and repeat == 0 and peer.name not in out
 
+    @property
+    def lanes(self) -> bool:
+        """Whether the token path alone is measured: where frontends' CPU per token is."""
+        return "decode" in self.scenarios
+
     def expected_s(self) -> float:
         """About how long all of it takes on a quiet machine."""
-        return _LANES_EXPECTED_S + sum(self.turn_s(peer, repeat) for repeat in range(self.repeats) for peer in self.peers)
+        turns = sum(self.turn_s(peer, repeat) for repeat in range(self.repeats) for peer in self.peers)
+        return turns + (_LANES_EXPECTED_S if self.lanes else 0.0)
 
     def turn_s(self, peer: Peer, repeat: int) -> float:
         """The same for one peer in one repeat."""

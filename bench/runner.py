@@ -52,7 +52,7 @@ def run(
         for repeat in range(plan.repeats):
             for peer in plan.peers:
                 state.turn(peer, repeat)
-        if record["lanes"] is None:
+        if plan.lanes and record["lanes"] is None:
             record["lanes"] = lanes(paths, plan.model, say)
     except KeyboardInterrupt:
         say("interrupted; what was measured is kept")

@@ -243,6 +243,13 @@ def test_time_is_told_beforehand() -> None:
     assert everything(sparing=True).expected_s() < everything(sparing=False).expected_s()
 
 
+def test_the_token_path_alone_belongs_to_decode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.runner.lanes", lambda paths, model, say: {"lanes": 1})
+    for scenario, found in (("decode", {"lanes": 1}), ("requests", None)):
+        chosen = dataclasses.replace(plan("floor"), peers=(), scenarios=frozenset({scenario}))
+        assert run(chosen, PATHS, [], lambda text: None, lambda record: None)["lanes"] == found
+
+
 def test_variants_are_measured_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[Plan] = []
 
