@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from fastfront.cores import usable_cores
+
 EngineKind = Literal["native", "mock", "vllm", "external"]
 # One frontend for all ranks; one on each node for the node's ranks; one for each rank.
 LoadBalancing = Literal["internal", "hybrid", "external"]
@@ -22,13 +24,13 @@ def cache_folder() -> Path:
 
 def default_lanes() -> int:
     """One for each two cores, but two where there are two."""
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     return max(min(2, cores), cores // 2)
 
 
 def default_request_threads() -> int:
     """Threads that validate, render and tokenize: one for each core."""
-    return max(1, os.cpu_count() or 1)
+    return usable_cores()
 
 
 @dataclass(frozen=True, slots=True)

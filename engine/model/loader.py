@@ -59,6 +59,11 @@ def max_positions(config: Any) -> int | None:
     return None
 
 
+def rotates(config: Any) -> bool:
+    """True if positions are angles, of which there are as many as one likes."""
+    return bool(getattr(config, "rope_parameters", None))
+
+
 def choose_dtype(wanted: str, config: Any, device: torch.device) -> torch.dtype:
     """`wanted`; auto is the checkpoint's own, but on CPUs float32 in place of float16, which they do not compute with."""
     if wanted != "auto":

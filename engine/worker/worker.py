@@ -14,6 +14,7 @@ import transformers
 from engine.config import EngineConfig
 from engine.executor.plan import StepPlan, StepResult, WorkerInfo
 from engine.executor.processes import Place, device_name
+from engine.limits import available_memory, usable_cores
 from engine.lora.errors import AdapterError
 from engine.lora.sites import Site, Sites, most_bytes
 from engine.lora.store import AdapterStore
@@ -33,6 +34,7 @@ CPU_CACHE_BYTES = 4 * GIB
 PACKING_SHARE = 4
 """One part in that many of the free memory may go into weights in a faster layout."""
 DEFAULT_MODEL_LEN = 2048
+_ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 CPU_BATCHED_TOKENS = 512
 GPU_BATCHED_TOKENS = 8192
 
@@ -72,10 +74,10 @@ class Worker:
         transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         if device.type == "cpu":
-            torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // ranks))
+            torch.set_num_threads(config.threads or max(1, usable_cores() // ranks))
         model_config = loader.read_config(config.model, config.hf_overrides)
         dtype = loader.choose_dtype(config.dtype, model_config, device)
-        max_len = self._max_model_len(loader.max_positions(model_config))
+        max_len = self._max_model_len(loader.max_positions(model_config), loader.rotates(model_config))
         self._say(f"loading {config.model} as {_name(dtype)} on {device}")
         kernels = self._kernels() if device.type == "cpu" else None
         if self._place is not None and ranks > 1:
@@ -268,10 +270,15 @@ class Worker:
         self._say(f"{kernels.path.name}, {threads} threads")
         return kernels
 
-    def _max_model_len(self, positions: int | None) -> int:
+    def _max_model_len(self, positions: int | None, rotary: bool) -> int:
         wanted = self._config.max_model_len
         if wanted is not None and positions is not None and wanted > positions:
-            raise ModelError(f"--max-model-len {wanted} is more than the {positions} positions the model is made for")
+            known = f"--max-model-len {wanted} is more than the {positions} positions the model is made for"
+            if not rotary:  # positions are rows of a table: there are no others
+                raise ModelError(known)
+            if os.environ.get(_ALLOW_LONG) != "1":
+                raise ModelError(f"{known} ({_ALLOW_LONG}=1 allows it)")
+            self._say(f"{known}: answers that long may make no sense")
         return wanted or positions or DEFAULT_MODEL_LEN
 
     def _budget(self, loaded: loader.Loaded, device: torch.device, ranks: int, batched: int) -> int:
@@ -306,16 +313,6 @@ def _peak(loaded: loader.Loaded, device: torch.device, tokens: int, samples: int
     largest_step(loaded.model, device, tokens, samples)
     torch.cuda.synchronize(device)
     return torch.cuda.max_memory_allocated(device)
-
-
-def available_memory() -> int:
-    """Bytes of main memory that can be had without swapping."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
+from collections.abc import Callable
 
 from engine.executor.plan import PENDING, SequenceStep, StepPlan
 from engine.kv_cache.hashing import PrefixHashes
 from engine.protocol import SamplingParams
+from engine.scheduler.lookup import Drafting, Lookup
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Scheduler
 
@@ -42,6 +45,22 @@ def expected(prompt: list[int], count: int) -> list[int]:
     for _ in range(count):
         tokens.append(fake_token(tokens))
     return tokens[len(prompt) :]
+
+
+class Oracle(Lookup):
+    """Knows what comes, and spoils some of it."""
+
+    def __init__(self, follow: Callable[[list[int], int], list[int]], random_: random.Random) -> None:
+        super().__init__()
+        self._follow = follow
+        self._random = random_
+
+    def propose(self, tokens: list[int], drafting: Drafting, count: int) -> list[int]:
+        drafts = self._follow(tokens, count)[: self._random.randint(0, count)]
+        if drafts and self._random.random() < 0.5:
+            place = self._random.randrange(len(drafts))
+            drafts[place] = 4 if drafts[place] == 3 else 3
+        return drafts
 
 
 class FakeWorker:

@@ -23,7 +23,7 @@ from engine.scheduler.lookup import DraftCounts, Drafting, Lookup
 from engine.scheduler.request import Request
 from engine.scheduler.scheduler import Limits, Scheduler
 from tests.engine.conftest import ROOT
-from tests.engine.fake_worker import FakeWorker, expected, make_request, run
+from tests.engine.fake_worker import FakeWorker, Oracle, expected, make_request, run
 from tests.engine.offline import TOKENS, generate
 from tests.engine.test_async import PARAMS
 from tests.engine.test_parity import KINDS, PROMPTS
@@ -34,22 +34,6 @@ pytestmark = pytest.mark.filterwarnings("default")
 TinyModel = Callable[..., Path]
 DRAFTING = Drafting(4, 1, 3)
 TIGHT: dict[str, Any] = {"budget": 24, "seqs": 8, "caching": True, "blocks": 8, "max_len": 128}
-
-
-class Oracle(Lookup):
-    """Knows what comes, and spoils some of it."""
-
-    def __init__(self, follow: Callable[[list[int], int], list[int]], random_: random.Random) -> None:
-        super().__init__()
-        self._follow = follow
-        self._random = random_
-
-    def propose(self, tokens: list[int], drafting: Drafting, count: int) -> list[int]:
-        drafts = self._follow(tokens, count)[: self._random.randint(0, count)]
-        if drafts and self._random.random() < 0.5:
-            place = self._random.randrange(len(drafts))
-            drafts[place] = 4 if drafts[place] == 3 else 3
-        return drafts
 
 
 def with_oracle(monkeypatch: pytest.MonkeyPatch, follow: Callable[[list[int], int], list[int]], seed: int = 0) -> None:

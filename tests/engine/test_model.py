@@ -11,6 +11,8 @@ from safetensors.torch import load_file, save_file
 from engine.config import EngineConfig
 from engine.executor.uni import UniExecutor
 from engine.model.errors import ModelError
+from tests.engine.offline import TOKENS, generate, make_prompts
+from tests.engine.tiny import reference
 
 pytestmark = pytest.mark.filterwarnings("default")
 TinyModel = Callable[..., Path]
@@ -58,6 +60,14 @@ def test_lengths_that_cannot_be_served_are_refused(tiny_model: TinyModel) -> Non
         load(tiny_model("llama"), kv_cache_bytes=6143)
     with pytest.raises(ModelError, match=r"no memory for a KV cache of .* GiB \(--gpu-memory-utilization, --kv-cache-memory\)"):
         load(tiny_model("llama"), kv_cache_bytes=1 << 60)
+
+
+def test_longer_than_the_model_is_made_for(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")
+    folder, prompts = tiny_model("llama"), make_prompts(3, [505])
+    assert generate(folder, prompts, max_len=600)[0] == reference(folder, prompts, TOKENS)
+    with pytest.raises(ModelError, match=r"--max-model-len 513 is more than the 512 positions the model is made for$"):
+        load(tiny_model("opt"), max_model_len=513)
 
 
 def test_a_model_without_the_attention_interface_is_refused(tmp_path: Path) -> None:

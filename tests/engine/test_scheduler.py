@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 
 import pytest
@@ -13,16 +14,19 @@ from engine.executor.plan import PENDING, StepPlan
 from engine.kv_cache.manager import KvCacheManager
 from engine.kv_cache.pool import BlockPool
 from engine.protocol import FinishReason
-from engine.scheduler.request import State
-from engine.scheduler.scheduler import Limits, Outcome, Policy, Scheduler
+from engine.scheduler.lookup import Drafting
+from engine.scheduler.request import Adapter, State
+from engine.scheduler.scheduler import Admission, Limits, Outcome, Policy, Scheduler
 from engine.scheduler.stop import check_stop, repeats
-from tests.engine.fake_worker import FakeWorker, expected, make_request, run
+from tests.engine.fake_worker import FakeWorker, Oracle, expected, make_request, run
 
 EOS = 2
+BAD = 3
+"""An adapter that is not there."""
 
 
 class Engine(RuleBasedStateMachine):
-    """Random add / abort / launch / collect / reset with up to two steps under way.
+    """Random add / abort / launch / collect / reset / pause with up to two steps under way, with and without adapters and drafts.
 
     Every request gets its own tokens, blocks never leak and are never given back twice, budgets hold.
     """
@@ -35,10 +39,26 @@ class Engine(RuleBasedStateMachine):
         policy=st.sampled_from(["fcfs", "priority"]),
         caching=st.booleans(),
         depth=st.sampled_from([1, 2, 2]),
+        loras=st.integers(1, 2),
+        seed=st.one_of(st.none(), st.integers(0, 99)),
     )
-    def start(self, seqs: int, budget: int, blocks: int, block_size: int, policy: Policy, caching: bool, depth: int) -> None:
-        self.limits = Limits(seqs, budget, min(blocks * block_size, 24), policy)
-        self.scheduler = Scheduler(self.limits, KvCacheManager(blocks, block_size))
+    def start(
+        self,
+        seqs: int,
+        budget: int,
+        blocks: int,
+        block_size: int,
+        policy: Policy,
+        caching: bool,
+        depth: int,
+        loras: int,
+        seed: int | None,
+    ) -> None:
+        """With a `seed` tokens are drafted."""
+        self.limits = Limits(seqs, budget, min(blocks * block_size, 24), policy, loras)
+        drafting = None if seed is None else Drafting(3, 1, 1)
+        self.scheduler = Scheduler(self.limits, KvCacheManager(blocks, block_size), self.ready, drafting)
+        self.oracle = None if seed is None else Oracle(expected, random.Random(seed))
         self.salts: dict[str, str | None] = {}
         self.worker = FakeWorker(block_size, self.salts)
         self.blocks = blocks
@@ -47,7 +67,11 @@ class Engine(RuleBasedStateMachine):
         self.live: dict[str, tuple[list[int], list[int], list[int]]] = {}
         self.past: list[list[int]] = []
         self.flights: deque[StepPlan] = deque()
-        self.results: deque[dict[str, int]] = deque()
+        self.results: deque[tuple[dict[str, int], dict[str, list[int]]]] = deque()
+
+    def ready(self, adapter: Adapter, in_use: set[int]) -> str | None:
+        assert len(in_use | {adapter.number}) <= self.limits.max_loras
+        return "not there" if adapter.number == BAD else None
 
     @rule(
         length=st.integers(1, 24),
@@ -58,6 +82,7 @@ class Engine(RuleBasedStateMachine):
         skip=st.sampled_from([False, False, True]),
         stop=st.sampled_from([None, None, 1, 3]),
         in_step=st.sampled_from([False, False, True]),
+        adapter=st.sampled_from([0, 0, 0, 1, 2, BAD]),
     )
     def add(
         self,
@@ -69,9 +94,10 @@ class Engine(RuleBasedStateMachine):
         skip: bool,
         stop: int | None,
         in_step: bool,
+        adapter: int,
     ) -> None:
         prompt = [family * 100 + i for i in range(length)]
-        self.submit(prompt, max_tokens, salt, priority, skip, stop, in_step)
+        self.submit(prompt, max_tokens, f"{salt}, {adapter}", priority, skip, stop, in_step, adapter)
 
     @precondition(lambda self: self.past)
     @rule(data=st.data(), more=st.integers(0, 5))
@@ -88,6 +114,7 @@ class Engine(RuleBasedStateMachine):
         skip: bool = False,
         stop: int | None = None,
         in_step: bool = False,
+        adapter: int = 0,
         name: str | None = None,
     ) -> None:
         """With `stop` the answer's token of that number is a stop token."""
@@ -111,7 +138,9 @@ class Engine(RuleBasedStateMachine):
             stop_token_ids=stops,
         )
         request.in_step = in_step
+        request.adapter = Adapter(adapter, "a", "/a") if adapter else None
         self.scheduler.add(request)
+        request.lookup = None if in_step else self.oracle
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), again=st.booleans())
@@ -133,6 +162,11 @@ class Engine(RuleBasedStateMachine):
             # Stale from here on: whoever reads it gets the wrong world.
             self.worker.cache.clear()
 
+    @rule(admission=st.sampled_from(Admission))
+    def pause(self, admission: Admission) -> None:
+        """Until the next one of these, or the end."""
+        self.scheduler.admission = admission
+
     @rule()
     def launch(self) -> None:
         if len(self.flights) == self.depth:
@@ -140,7 +174,11 @@ class Engine(RuleBasedStateMachine):
         plan = self.scheduler.schedule()
         assert plan.num_tokens <= self.limits.max_num_batched_tokens
         assert len(plan.steps) <= self.limits.max_num_seqs
-        assert plan.steps or self.flights or not self.live, "live requests, but nothing to do"
+        for request, why in self.scheduler.failed:
+            assert (request.adapter, why) == (Adapter(BAD, "a", "/a"), "not there")
+            del self.live[request.request_id]
+        free = self.scheduler.admission is Admission.ALL
+        assert plan.steps or self.flights or not self.live or not free, "live requests, but nothing to do"
         for step in plan.steps:
             request = self.scheduler.get(step.request_id)
             assert request is not None
@@ -156,21 +194,21 @@ class Engine(RuleBasedStateMachine):
     def compute(self) -> None:
         """The worker may be ahead of what is collected, or behind."""
         for plan in list(self.flights)[len(self.results) :]:
-            self.results.append(self.worker.execute(plan))
+            self.results.append((self.worker.execute(plan), self.worker.further))
 
     @rule()
     def collect(self) -> None:
         if not self.flights:
             return
         if not self.results:
-            self.results.append(self.worker.execute(self.flights[0]))
-        for outcome in self.scheduler.update(self.flights.popleft(), self.results.popleft()):
+            self.results.append((self.worker.execute(self.flights[0]), self.worker.further))
+        for outcome in self.scheduler.update(self.flights.popleft(), *self.results.popleft()):
             self.take(outcome)
 
     def take(self, outcome: Outcome) -> None:
         name = outcome.request.request_id
         prompt, answer, tokens = self.live[name]
-        tokens.append(outcome.token)
+        tokens += outcome.tokens
         assert tokens == answer[: len(tokens)]
         cached = outcome.request.cached
         assert cached is not None
@@ -194,6 +232,7 @@ class Engine(RuleBasedStateMachine):
         if self.hashing is None:
             assert len(held) == sum(map(len, tables)), "a block in two tables"
         assert len(scheduler.running) <= self.limits.max_num_seqs
+        assert len(scheduler.adapters_in_use()) <= self.limits.max_loras
         assert {r.request_id for r in scheduler.live()} == set(self.live)
         assert scheduler.steps_under_way == len(self.flights)
         for queue in (scheduler.running, scheduler.waiting):
@@ -205,6 +244,7 @@ class Engine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "scheduler"):
+            self.scheduler.admission = Admission.ALL
             for _ in range(10_000):
                 if not self.live and not self.flights:
                     break

@@ -21,6 +21,7 @@ LEVELS = {  # a module imports from its own package and from lower levels
     "_speedups": 1,
     "config": 0,
     "errors": 0,
+    "cores": -1,
 }
 
 
