@@ -308,7 +308,11 @@ FOR_XGRAMMAR: list[Any] = [
     {"allOf": [{"type": "string"}]}, {"uniqueItems": True}, {"type": "object", "minProperties": 1, "properties": {"a": {}}},
     {"type": "array", "prefixItems": [{}], "minItems": 2, "items": {}}, {"not": {"type": "string"}},
     {"type": "number", "minimum": 1e30}, {"type": "object", "patternProperties": {"^a": {}}},
-    {"type": "object", "propertyNames": {"maxLength": 3}}, {"$ref": "#/$defs/a%20b", "$defs": {"a b": {"type": "null"}}},
+    {"type": "object", "propertyNames": {"maxLength": 3}},
+    {"const": {"type": "string", "pattern": "(", "format": ["x"]}},
+    {"default": {"type": "array", "prefixItems": [], "minItems": "x"}},
+    {"enum": [{"type": "integer", "minimum": True}, {"items": [5]}]},
+    {"$ref": "#/$defs/a%20b", "$defs": {"a b": {"type": "null"}}},
 ]  # fmt: skip
 
 

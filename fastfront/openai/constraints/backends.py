@@ -34,7 +34,7 @@ Schema = Mapping[str, Any]
 
 def beyond_xgrammar(schema: object) -> bool:
     """Whether a checked schema has something that xgrammar would not hold the output to, or does not take."""
-    return any(_unheld(item) or _untaken(item) for item in _objects(schema))
+    return any(map(_unheld, _objects(schema))) or not xgrammar_takes(schema)
 
 
 def require_guidance(schema: object) -> None:
@@ -44,11 +44,7 @@ def require_guidance(schema: object) -> None:
     """
     if any("patternProperties" in item for item in _objects(schema)):
         return
-    open_: list[object] = [schema]
-    while open_:
-        item = open_.pop()
-        if not isinstance(item, Mapping):
-            continue
+    for item in _schemas(schema):
         missing = sorted(_NOT_GUIDANCE & item.keys())
         if missing:
             raise BadConstraint(f"it has keywords that no grammar holds the output to: {', '.join(missing)}")
@@ -58,12 +54,11 @@ def require_guidance(schema: object) -> None:
         low = [item[name] for name in _LOW_BOUNDS if _is_number(item.get(name))]
         if item.get("type") == "integer" and any(bound >= _NO_INTEGER for bound in low):
             raise BadConstraint("its integers are beyond 64 bits")
-        open_.extend(inner_schemas(item))
 
 
 def xgrammar_takes(schema: object) -> bool:
     """Whether xgrammar makes a grammar of a checked schema, be it one that holds the output to less."""
-    return not any(map(_untaken, _objects(schema)))
+    return not any(map(_untaken, _schemas(schema)))
 
 
 def _untaken(item: Schema) -> bool:
@@ -85,7 +80,7 @@ def _unheld(item: Schema) -> bool:
         (isinstance(allof, list) and len(allof) > 1)
         or (not types.isdisjoint(("integer", "number")) and "multipleOf" in item)
         or ("array" in types and not _ARRAY_ONLY.isdisjoint(item))
-        or ("string" in types and (_both_pattern_and_length(item) or (form is not None and form not in _XGRAMMAR_FORMATS)))
+        or ("string" in types and (_both_pattern_and_length(item) or (isinstance(form, str) and form not in _XGRAMMAR_FORMATS)))
         or ("object" in types and _unheld_names(item))
     )
 
@@ -115,6 +110,16 @@ def _is_number(value: object) -> bool:
 
 def _is_int64(value: float) -> bool:
     return value == int(value) and -_NO_INTEGER <= value < _NO_INTEGER
+
+
+def _schemas(schema: object) -> Iterator[Schema]:
+    """A checked schema and all inside it that are objects."""
+    open_ = [schema]
+    while open_:
+        item = open_.pop()
+        if isinstance(item, Mapping):
+            yield item
+            open_.extend(inner_schemas(item))
 
 
 def _objects(schema: object) -> Iterator[Schema]:
