@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
 from fastfront.openai.tools.machine import State
+from fastfront.openai.tools.marked import MarkedParser
 from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _CALLS, _CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _CALL, _SEPARATOR, _CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 _FENCE, _FENCE_END = "json\n", "\n```"
-_TEXT = Tags(_CALLS)
 _OUTSIDE = Tags(_CALLS, _CALL, _CALLS_END)
 _KIND_ENDS = Tags(_SEPARATOR, _CALL_END)
 _NAME_ENDS = Tags("\n", _CALL_END)
@@ -22,16 +21,13 @@ _BARE_ENDS = Tags(_CALL_END)
 _FENCE_OR_END = Tags(_FENCE, _CALL_END)
 
 
-class DeepSeekV3Parser(ToolParser):
+class DeepSeekV3Parser(MarkedParser):
     """`function`, separator, name, line end, fenced JSON. Text between calls is content in a stream."""
 
+    begins = Tags(_CALLS)
     structural_tag = "deepseek_r1"
     answers_forced = True
     fenced: ClassVar[bool] = True
-
-    def _prepare(self) -> None:
-        self._tags = _TEXT
-        self._word: list[str] = []
 
     def _stretch(self) -> Stretch | None:
         if self._state is DeepSeekV3Parser._text:
@@ -40,16 +36,10 @@ class DeepSeekV3Parser(ToolParser):
             return self._written(_FENCED_ENDS.triggers)
         return self._written(_BARE_ENDS.triggers) if self._state is DeepSeekV3Parser._bare else None
 
-    def _text(self, text: str, at: int, last: bool) -> int:
-        tags = self._tags
-        end, tag, then = tags.split(text, at, last)
-        self._say(text[at:end])
-        if not tag:
-            return then
+    def _marked(self, tag: str) -> None:
         self._tags = _OUTSIDE
         if tag == _CALL:
             self._state = DeepSeekV3Parser._kind
-        return then
 
     def _kind(self, text: str, at: int, last: bool) -> int:
         """Before the separator: what kind of tool it is, or without a fence the name."""
@@ -113,8 +103,7 @@ class DeepSeekV3Parser(ToolParser):
         return then
 
     def _named(self, then: State) -> None:
-        name = "".join(self._word).strip()
-        self._word.clear()
+        name = self._whole_word()
         if not name:
             self._drop()
             return

@@ -7,15 +7,14 @@ import re
 from typing import Any
 
 from fastfront.openai.tools.arguments import TypedArguments
-from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
+from fastfront.openai.tools.marked import MarkedParser
 from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _CALL, _CALL_END = "<|tool_call>", "<tool_call|>"
 _QUOTE = '<|"|>'
 _TEXT = Tags(_CALL, _CALL_END)
-_TEXT_AFTER_REASONING = Tags(_CALL, _CALL_END, "<channel|>")
 _NAME = Tags("{", "(", _CALL_END)
 _KEY = Tags(":", "}", ")", _CALL_END)
 _STRING = Tags(_QUOTE, _CALL_END)
@@ -24,9 +23,11 @@ _SCALAR_END = re.compile(r"[,}\]]")
 _BETWEEN = " ,\n\t"
 
 
-class Gemma4Parser(ToolParser):
+class Gemma4Parser(MarkedParser):
     """Strings at the top are written while they come, other values once they are whole."""
 
+    begins = _TEXT
+    begins_after_reasoning = Tags(_CALL, _CALL_END, "<channel|>")
     keeps_special_tokens = "always"
     markers = (_CALL, _CALL_END, _QUOTE)
     answers_forced = True
@@ -35,8 +36,7 @@ class Gemma4Parser(ToolParser):
     strips_content = True
 
     def _prepare(self) -> None:
-        self._tags = _TEXT_AFTER_REASONING if self._after_reasoning else _TEXT
-        self._word: list[str] = []         # of a name, key or value that has begun
+        super()._prepare()
         self._key = ""
         self._depth = 0                    # of brackets in a value
         self._quoted = False               # in a string within a value
@@ -49,20 +49,16 @@ class Gemma4Parser(ToolParser):
         triggers = self._arguments.triggers if self._state is Gemma4Parser._string else None
         return self._written(triggers, _STRING.triggers) if triggers else None
 
-    def _text(self, text: str, at: int, last: bool) -> int:
-        end, tag, then = self._tags.split(text, at, last)
-        self._say(text[at:end])
+    def _marked(self, tag: str) -> None:
         if tag == _CALL:
             self._state = Gemma4Parser._name
-        return then
 
     def _name(self, text: str, at: int, last: bool) -> int:
         end, tag, then = _NAME.split(text, at, last)
         self._word.append(text[at:end])
         if not tag:
             return then
-        name = "".join(self._word).strip().removeprefix("call").removeprefix(":").strip()
-        self._word.clear()
+        name = self._whole_word().removeprefix("call").removeprefix(":").strip()
         if not name:
             self._state = Gemma4Parser._text if tag == _CALL_END else Gemma4Parser._skipped
             return then
@@ -135,8 +131,7 @@ class Gemma4Parser(ToolParser):
         return then
 
     def _end_value(self) -> None:
-        text = "".join(self._word).strip()
-        self._word.clear()
+        text = self._whole_word()
         value: Any = text
         if text[:1] in ("{", "["):
             with contextlib.suppress(RecursionError):

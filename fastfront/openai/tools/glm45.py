@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 
 from fastfront.openai.tools.arguments import TypedArguments, dumped
-from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
+from fastfront.openai.tools.marked import MarkedParser
 from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
 _KEY, _KEY_END = "<arg_key>", "</arg_key>"
 _VALUE, _VALUE_END = "<arg_value>", "</arg_value>"
-_TEXT = Tags(_CALL)
-_TEXT_AFTER_REASONING = Tags(_CALL, "</think>")
 _NAME_ENDS = Tags(_KEY, _CALL_END)
 _KEY_ENDS = Tags(_KEY_END, _CALL_END)
 _VALUE_BEGINS = Tags(_VALUE, _KEY, _CALL_END)
 _VALUE_ENDS = Tags(_VALUE_END, _CALL_END)
 
 
-class Glm45Parser(ToolParser):
+class Glm45Parser(MarkedParser):
     """Values are text, typed by the tool's schema. A call of a function that the request does not offer is dropped."""
 
+    begins = Tags(_CALL)
+    begins_after_reasoning = Tags(_CALL, "</think>")
     keeps_special_tokens = "always"
     markers = (_CALL, _CALL_END, _KEY, _KEY_END, _VALUE, _VALUE_END)
     structural_tag = "glm_4_7"
@@ -34,8 +34,7 @@ class Glm45Parser(ToolParser):
     strips_content = True
 
     def _prepare(self) -> None:
-        self._tags = _TEXT_AFTER_REASONING if self._after_reasoning else _TEXT
-        self._word: list[str] = []         # of a name or key that has begun
+        super()._prepare()
         self._wanted = False
         self._arguments = TypedArguments(None)
 
@@ -46,23 +45,16 @@ class Glm45Parser(ToolParser):
             return None
         return self._written(triggers, _VALUE_ENDS.triggers) if self._wanted else Stretch("nothing", (_VALUE_ENDS.triggers,))
 
-    def _text(self, text: str, at: int, last: bool) -> int:
-        tags = self._tags
-        end, tag, then = tags.split(text, at, last)
-        self._say(text[at:end])
-        if not tag:
-            return then
+    def _marked(self, tag: str) -> None:
         if tag == _CALL:
             self._state = Glm45Parser._name
-        return then
 
     def _name(self, text: str, at: int, last: bool) -> int:
         end, tag, then = _NAME_ENDS.split(text, at, last)
         self._word.append(text[at:end])
         if not tag:
             return then
-        name = "".join(self._word).strip()
-        self._word.clear()
+        name = self._whole_word()
         self._wanted = bool(name) and (not self._tools or name in self._tools)
         self._arguments = TypedArguments(self._tools.get(name), whole=self._whole)
         if self._wanted:
@@ -88,8 +80,7 @@ class Glm45Parser(ToolParser):
         _, tag, then = _VALUE_BEGINS.split(text, at, last)
         if not tag:
             return then
-        key = "".join(self._word).strip()
-        self._word.clear()
+        key = self._whole_word()
         if tag == _VALUE:
             self._add(self._arguments.begin(key))
             self._state = Glm45Parser._value

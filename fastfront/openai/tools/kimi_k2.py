@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import re
 
-from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties, corrected
+from fastfront.openai.tools.marked import MarkedParser
 from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 _CALL, _ARGUMENTS, _CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
 _ID = re.compile(r".+:\d+")
-_TEXT = Tags(_SECTION)
-_TEXT_AFTER_REASONING = Tags(_SECTION, "</think>")
 _CALLS = Tags(_CALL)
 _HEAD_ENDS = Tags(_ARGUMENTS, _CALL_END, _SECTION_END)
 _CALL_ENDS = Tags(_CALL_END, _SECTION_END)
 
 
-class KimiK2Parser(ToolParser):
+class KimiK2Parser(MarkedParser):
     """A call's id is what the model wrote. Nothing after the first section is content."""
 
+    begins = Tags(_SECTION)
+    begins_after_reasoning = Tags(_SECTION, "</think>")
     keeps_special_tokens = "with tools"
     markers = (_SECTION, _SECTION_END, _CALL, _ARGUMENTS, _CALL_END)
     structural_tag = "kimi"
@@ -31,8 +31,7 @@ class KimiK2Parser(ToolParser):
     ids = "numbered"
 
     def _prepare(self) -> None:
-        self._tags = _TEXT_AFTER_REASONING if self._after_reasoning else _TEXT
-        self._head: list[str] = []
+        super()._prepare()
         self._argued = False
 
     def _stretch(self) -> Stretch | None:
@@ -42,15 +41,9 @@ class KimiK2Parser(ToolParser):
             return self._silence(_CALLS)
         return self._written(_CALL_ENDS.triggers) if self._state is KimiK2Parser._json and self._argued else None
 
-    def _text(self, text: str, at: int, last: bool) -> int:
-        tags = self._tags
-        end, tag, then = tags.split(text, at, last)
-        self._say(text[at:end])
-        if not tag:
-            return then
+    def _marked(self, tag: str) -> None:
         if tag == _SECTION:
             self._state = KimiK2Parser._section
-        return then
 
     def _section(self, text: str, at: int, last: bool) -> int:
         _, tag, then = _CALLS.split(text, at, last)
@@ -61,11 +54,10 @@ class KimiK2Parser(ToolParser):
 
     def _header(self, text: str, at: int, last: bool) -> int:
         end, tag, then = _HEAD_ENDS.split(text, at, last)
-        self._head.append(text[at:end])
+        self._word.append(text[at:end])
         if not tag:
             return then
-        head = "".join(self._head).strip()
-        self._head.clear()
+        head = self._whole_word()
         found = _ID.match(head)
         name = head.partition(":")[0].removeprefix("functions.")
         self._state = KimiK2Parser._section

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 
 from fastfront.openai.tools.arguments import TypedArguments, dumped
-from fastfront.openai.tools.base import ToolParser
 from fastfront.openai.tools.coerce import Properties
+from fastfront.openai.tools.marked import MarkedParser
 from fastfront.openai.tools.stretch import Stretch
 from fastfront.openai.tools.tags import Tags
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
 _PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
-_THINK_END = "</think>"
-_TEXT = Tags(_CALL, _FUNCTION)
-_TEXT_AFTER_REASONING = Tags(_CALL, _FUNCTION, _THINK_END)
 _BEFORE_NAME = Tags(_FUNCTION, _CALL_END)
 _NAME = Tags(">", _FUNCTION_END)
 _BODY = Tags(_PARAMETER, _FUNCTION_END)
@@ -24,9 +21,11 @@ _VALUE = Tags(_PARAMETER_END, _PARAMETER, _FUNCTION_END)
 _BETWEEN = Tags(_CALL, _CALL_END, _FUNCTION)
 
 
-class Qwen3CoderParser(ToolParser):
+class Qwen3CoderParser(MarkedParser):
     """Values are text, typed by the tool's schema. `<tool_call>` may be missing, and so may a value's end."""
 
+    begins = Tags(_CALL, _FUNCTION)
+    begins_after_reasoning = Tags(_CALL, _FUNCTION, "</think>")
     keeps_special_tokens = "always"
     markers = (_CALL, _CALL_END)
     structural_tag = "qwen_3_coder"
@@ -36,8 +35,7 @@ class Qwen3CoderParser(ToolParser):
     strips_content = True
 
     def _prepare(self) -> None:
-        self._tags = _TEXT_AFTER_REASONING if self._after_reasoning else _TEXT
-        self._word: list[str] = []         # of a name or key that has begun
+        super()._prepare()
         self._arguments = TypedArguments(None)
 
     def _stretch(self) -> Stretch | None:
@@ -46,17 +44,11 @@ class Qwen3CoderParser(ToolParser):
         triggers = self._arguments.triggers if self._state is Qwen3CoderParser._value else None
         return self._written(triggers, _VALUE.triggers) if triggers else None
 
-    def _text(self, text: str, at: int, last: bool) -> int:
-        tags = self._tags
-        end, tag, then = tags.split(text, at, last)
-        self._say(text[at:end])
-        if not tag:
-            return then
+    def _marked(self, tag: str) -> None:
         if tag == _CALL:
             self._state = Qwen3CoderParser._before_name
         elif tag == _FUNCTION:
             self._state = Qwen3CoderParser._name
-        return then
 
     def _before_name(self, text: str, at: int, last: bool) -> int:
         _, tag, then = _BEFORE_NAME.split(text, at, last)
@@ -70,8 +62,7 @@ class Qwen3CoderParser(ToolParser):
         self._word.append(text[at:end])
         if not tag:
             return then
-        name = "".join(self._word).strip()
-        self._word.clear()
+        name = self._whole_word()
         if not name:
             self._state = Qwen3CoderParser._between
             return then
@@ -97,8 +88,7 @@ class Qwen3CoderParser(ToolParser):
         self._word.append(text[at:end])
         if not tag:
             return then
-        self._write(self._arguments.begin("".join(self._word).strip()))
-        self._word.clear()
+        self._write(self._arguments.begin(self._whole_word()))
         self._state = Qwen3CoderParser._value
         return then
 

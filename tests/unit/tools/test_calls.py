@@ -16,6 +16,10 @@ from tests.unit.tools.formats import FORMATS, PIECES, SIZES, TOOLS, Format, call
 PARSERS: dict[str, type[ToolParser]] = {parser.__name__: parser for parser in (*TOOL_PARSERS.values(), RequiredParser)}
 
 
+def test_every_parser_has_a_format() -> None:
+    assert {form.parser for form in FORMATS.values()} == set(PARSERS.values())
+
+
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 @given(data=st.data(), sizes=SIZES)
 @few
