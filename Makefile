@@ -14,7 +14,7 @@ help:
 	@echo "make lint, type  ruff; mypy"
 	@echo "make ext         rebuild changed extension modules"
 	@echo "make tokenizers  fetch the tokenizers that tests use"
-	@echo "make fuzz        fuzz the native modules for a minute each"
+	@echo "make fuzz        fuzz the native modules and the HTTP server for a minute each"
 	@echo "make soak        200,000 short requests from 64 connections; prints memory and descriptors"
 	@echo "make soak-engine mixed load on the native engine for 10 minutes: blocks, memory and processes (ARGS='--minutes 2')"
 	@echo "make bench       the token path alone: CPU per token, and two lanes against one"
@@ -49,6 +49,7 @@ tokenizers:
 
 fuzz: ext tokenizers
 	.venv/bin/python tests/fuzz/native.py all --seconds 60 $(ARGS)
+	.venv/bin/python -m tests.fuzz.connections --seconds 60
 
 soak: setup
 	.venv/bin/python -m tests.soak $(ARGS)

@@ -27,7 +27,7 @@ cdef struct Conn:
     bint reading                # a thread is at the socket's receiving side; it alone touches `message` and `rest`
     bint missed                 # something came while that was so, or while an answer was awaited or unread
     bint complete               # the request at hand is here to its end
-    bint answered               # its answer has been handed over
+    bint answered               # its answer has been handed over, or none will be
     bint half                   # the client has closed its side, and may still read
     bint gone                   # nobody reads any more: the connection is broken
     bint closing                # to be closed once `out` is empty
@@ -85,14 +85,15 @@ cdef bint conn_unread(const Conn *c) noexcept nogil     # the client has to read
 cdef void conn_linger(Conn *c) noexcept nogil
 cdef void conn_close(Conn *c) noexcept nogil
 cdef PyObject *conn_next(Conn *c) noexcept nogil        # request and answer are through; the result is to be released with the GIL
+cdef void conn_finish(Conn *c) noexcept nogil           # the same without a next request: closes, once all is written
 cdef void conn_put(Conn *c, const char *data, size_t n) noexcept nogil
 # Decrypts n bytes that have been received, and appends what they say to `plain`. 0; 1: nothing more comes; -1: no TLS, or memory.
 cdef int conn_open(Conn *c, const char *sealed, size_t n, Buf *plain) noexcept nogil      # takes the lock
 cdef void conn_lock(Conn *c) noexcept nogil
 cdef void conn_unlock(Conn *c) noexcept nogil
 
-# For whoever answers; any thread. 0, or -1: the client has gone, or the request is answered. `drop` gets an object to be
-# released with the GIL, or NULL.
+# For whoever answers; any thread. 0, or -1: the client has gone, or the request is answered (to conn_answer: or a stream is its
+# answer). `drop` gets an object to be released with the GIL, or NULL.
 cdef int conn_begin(Conn *c, uint64_t serial, const char *head, size_t n, bint framed) noexcept nogil
 cdef int conn_send(Conn *c, uint64_t serial, const char *data, size_t n, Piece piece, PyObject **drop) noexcept nogil
 cdef int conn_answer(Conn *c, uint64_t serial, const char *data, size_t n, PyObject **drop) noexcept nogil

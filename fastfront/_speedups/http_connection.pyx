@@ -1,6 +1,6 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 """Accepting, writing and closing; see the .pxd for who may do what."""
-from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, EPROTO, errno
+from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EPROTO, errno
 from libc.stdint cimport uint16_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
@@ -46,13 +46,17 @@ cdef extern from "<sys/socket.h>" nogil:
         unsigned short sa_family
     cdef struct sockaddr_storage:
         unsigned short ss_family
+    cdef struct linger:
+        int l_onoff
+        int l_linger
     ctypedef unsigned socklen_t
     int accept4(int, sockaddr *, socklen_t *, int)
     ssize_t send(int, const void *, size_t, int)
     ssize_t recv(int, void *, size_t, int)
     int shutdown(int, int)
     int setsockopt(int, int, int, const void *, socklen_t)
-    int SOCK_NONBLOCK, SOCK_CLOEXEC, MSG_NOSIGNAL, MSG_DONTWAIT, MSG_PEEK, SHUT_WR, SHUT_RDWR, AF_INET, AF_INET6, SOL_SOCKET, SO_KEEPALIVE
+    int SOCK_NONBLOCK, SOCK_CLOEXEC, MSG_NOSIGNAL, MSG_DONTWAIT, MSG_PEEK, SHUT_RD, SHUT_WR, SHUT_RDWR, AF_INET, AF_INET6
+    int SOL_SOCKET, SO_KEEPALIVE, SO_LINGER
 
 
 cdef extern from "<netinet/in.h>" nogil:
@@ -212,10 +216,10 @@ cdef int listener_accept(Listener *l) noexcept nogil:
             error = errno
             pthread_mutex_lock(&l.lock)
             leave_place(c)
-            if error == EMFILE or error == ENFILE or error == ENOBUFS or error == ENOMEM:
-                l.full = True
-            else:
+            if error == EAGAIN:
                 accept_again(l)         # others may have seen no room
+            else:
+                l.full = True           # no descriptor or memory, or what befell one client: others may wait
             pthread_mutex_unlock(&l.lock)
             if error == EINTR or error == ECONNABORTED or error == EPROTO:
                 continue
@@ -272,9 +276,9 @@ cdef Conn *listener_find(Listener *l, uint64_t key) noexcept nogil:
 
 
 cdef bint input_waits(const Conn *c) noexcept nogil:
-    """Whether a request has come of which no event has told yet: the connection is not idle then."""
+    """Whether something has come that nobody has looked at. Not while there is a reader."""
     cdef char first
-    return recv(c.fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0
+    return c.rest.len or recv(c.fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0
 
 
 cdef void listener_sweep(Listener *l, bint all_idle) noexcept nogil:
@@ -298,9 +302,10 @@ cdef void listener_sweep(Listener *l, bint all_idle) noexcept nogil:
                 if idle_s > l.stall_s:
                     conn_close(c)       # the client does not read its answer
             elif c.message.head_complete:
-                if idle_s > l.stall_s and c.request == NULL:
-                    conn_close(c)
-                elif idle_s > l.stall_s and not c.gone:
+                if c.answered:
+                    if idle_s > l.stall_s:
+                        conn_close(c)   # the rest of the body does not come
+                elif idle_s > l.stall_s and c.request != NULL and not c.gone:
                     c.gone = True
                     shutdown(c.fd, SHUT_RDWR)   # an event follows, and the reader tells who waits for the body
             elif c.out.len != c.out_at:
@@ -309,8 +314,11 @@ cdef void listener_sweep(Listener *l, bint all_idle) noexcept nogil:
             elif c.message.begun:
                 if idle_s > l.keep_alive_s:
                     conn_close(c)
-            elif (all_idle or idle_s > l.keep_alive_s) and not input_waits(c):
-                conn_close(c)
+            elif all_idle or idle_s > l.keep_alive_s:
+                if input_waits(c):      # it is not idle: threads are busy, or no event has told of it
+                    watch_connection(c, EPOLL_CTL_MOD)
+                else:
+                    conn_close(c)
         pthread_mutex_unlock(&c.lock)
 
 
@@ -442,7 +450,7 @@ cdef void conn_flush(Conn *c) noexcept nogil:
         if c.out.cap > KEPT_BYTES:
             buf_free(&c.out)
         if c.closing and not c.reading and c.complete and c.answered:
-            conn_close(c)
+            conn_finish(c)
             return
         if c.closing and not c.lingering:
             conn_linger(c)
@@ -465,31 +473,40 @@ cdef PyObject *conn_next(Conn *c) noexcept nogil:
     cdef PyObject *watcher = c.watcher
     c.watcher = NULL
     c.serial += 1
-    if c.last or c.half or c.gone or c.listener.stopping:
-        if c.out.len == c.out_at or c.gone:
-            conn_close(c)
-        else:
-            c.closing = True
+    if c.last or c.gone or c.listener.stopping or (c.half and not input_waits(c)):
+        conn_finish(c)
         return watcher
     c.complete = False
     c.answered = False
     c.begun = False
-    c.active_at = monotonic_coarse()
     message_next(&c.message)
     if c.missed or c.rest.len:
         read_held(c)
     return watcher
 
 
+cdef void conn_finish(Conn *c) noexcept nogil:
+    if not c.gone and input_waits(c):   # closing now would reset the connection, and the client might never see its answer
+        buf_free(&c.rest)
+        c.complete = False
+        conn_linger(c)
+        read_held(c)
+    elif c.gone or c.out.len == c.out_at:
+        conn_close(c)
+    else:
+        c.closing = True
+
+
 cdef PyObject *answered(Conn *c) noexcept nogil:
     """The answer is complete."""
     cdef PyObject *watcher
     c.answered = True
+    c.active_at = monotonic_coarse()
     if c.complete:
         return conn_next(c)
     watcher = c.watcher                 # the rest of the body is read and dropped first
     c.watcher = NULL
-    if c.message.expects and not c.message.body.len and c.request == NULL:
+    if c.message.expects and c.request == NULL:
         c.last = True                   # it may send its body or not: only a new connection is certain
         conn_linger(c)
     return watcher
@@ -587,7 +604,7 @@ cdef inline size_t put_hex(char *to, size_t n) noexcept nogil:
 cdef int conn_answer(Conn *c, uint64_t serial, const char *data, size_t n, PyObject **drop) noexcept nogil:
     drop[0] = NULL
     pthread_mutex_lock(&c.lock)
-    if c.serial != serial or c.answered:
+    if c.serial != serial or c.answered or c.begun:
         pthread_mutex_unlock(&c.lock)
         return -1
     conn_put(c, data, n)
@@ -598,13 +615,18 @@ cdef int conn_answer(Conn *c, uint64_t serial, const char *data, size_t n, PyObj
 
 cdef void conn_abandon(Conn *c, uint64_t serial, PyObject **drop) noexcept nogil:
     cdef const char *failure = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    cdef linger reset
+    reset.l_onoff = 1
+    reset.l_linger = 0
     drop[0] = NULL
     pthread_mutex_lock(&c.lock)
     if c.serial == serial and not c.answered:
         c.last = True
         if c.begun and not c.head.len and not c.gone:   # some of it has left: its end would look like that of the whole
             c.gone = True
-            shutdown(c.fd, SHUT_RDWR)
+            if not c.framed:            # then it ends as the connection does, which is to be reset
+                setsockopt(c.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset))
+            shutdown(c.fd, SHUT_RDWR if c.framed else SHUT_RD)
         elif not c.half:
             conn_put(c, failure, strlen(failure))
         drop[0] = answered(c)

@@ -23,13 +23,14 @@ cdef enum MessageState:
     MESSAGE_MORE            # all bytes are used up, the message goes on
     MESSAGE_COMPLETE        # it ends at `used`; the next one begins there
     MESSAGE_BAD             # not HTTP/1
-    MESSAGE_LARGE_HEAD      # its head is beyond HEAD_LIMIT or FIELDS_LIMIT
+    MESSAGE_LARGE_HEAD      # its head is beyond HEAD_LIMIT or FIELDS_LIMIT, or what frames its body beyond what that may take
     MESSAGE_MEMORY
 
 
 cdef enum:
     HEAD_LIMIT = 417792     # bytes of target, names and values
     FIELDS_LIMIT = 256
+    FRAMING = 16            # bytes of chunks for each of their body; the smallest take 6. HEAD_LIMIT more, for extensions and trailers
 
 
 cdef struct Field:          # offsets into `head`
@@ -46,7 +47,7 @@ cdef struct Message:
     Field *fields
     uint32_t n_fields, cap_fields
     Buf body
-    bint begun              # its first byte is here
+    bint begun              # its first byte is here, or one in front of it: empty lines
     bint head_complete
     bint complete
     bint keep_alive         # meaningful from head_complete on
@@ -57,6 +58,8 @@ cdef struct Message:
     bint no_memory
     uint64_t announced      # content-length
     uint64_t dropped        # bytes dropped
+    uint64_t carried        # bytes of the body so far, in chunks
+    uint64_t framed         # bytes that brought them
 
 
 cdef void message_init(Message *m) noexcept nogil

@@ -10,7 +10,6 @@ cdef extern from "vendor/llhttp/llhttp.h" nogil:
     ctypedef int (*llhttp_cb)(llhttp_t *) noexcept
     ctypedef int (*llhttp_data_cb)(llhttp_t *, const char *, size_t) noexcept
     ctypedef struct llhttp_settings_t:
-        llhttp_cb on_message_begin
         llhttp_data_cb on_url
         llhttp_data_cb on_header_field
         llhttp_data_cb on_header_value
@@ -52,11 +51,6 @@ cdef int put_head(Message *m, const char *at, size_t n) noexcept nogil:
     if buf_put(&m.head, at, n) < 0:
         m.no_memory = True
         return HPE_USER
-    return 0
-
-
-cdef int on_message_begin(llhttp_t *parser) noexcept nogil:
-    message_of(parser).begun = True
     return 0
 
 
@@ -158,6 +152,7 @@ cdef int on_headers_complete(llhttp_t *parser) noexcept nogil:
 
 cdef int on_body(llhttp_t *parser, const char *at, size_t n) noexcept nogil:
     cdef Message *m = message_of(parser)
+    m.carried += n
     if m.discard:
         m.dropped += n
         return 0
@@ -203,13 +198,20 @@ cdef void message_next(Message *m) noexcept nogil:
     m.discard = False
     m.announced = 0
     m.dropped = 0
+    m.carried = 0
+    m.framed = 0
     llhttp_resume(&m.parser)
 
 
 cdef MessageState message_feed(Message *m, const char *data, size_t n, size_t *used) noexcept nogil:
     cdef llhttp_errno_t error = llhttp_execute(&m.parser, data, n)
+    m.begun = True
     if error == HPE_OK:
         used[0] = n
+        if m.chunked:
+            m.framed += n
+            if m.framed > HEAD_LIMIT + FRAMING * m.carried:
+                return MESSAGE_LARGE_HEAD
         return MESSAGE_MORE
     used[0] = llhttp_get_error_pos(&m.parser) - data
     if error == HPE_PAUSED and m.complete:
@@ -224,7 +226,6 @@ cdef const char *message_method(const Message *m) noexcept nogil:
 
 
 llhttp_settings_init(&SETTINGS)
-SETTINGS.on_message_begin = on_message_begin
 SETTINGS.on_url = on_url
 SETTINGS.on_header_field = on_header_field
 SETTINGS.on_header_value = on_header_value

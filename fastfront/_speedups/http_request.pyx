@@ -96,6 +96,7 @@ cdef int put_date(Buf *b) except -1:
     return 0
 
 
+@cython.no_gc_clear         # the end of what is garbage, too, has to reach the connection
 cdef class HttpStream:
     def send_bytes(self, bytes data not None) -> bool:
         """Sends a piece of the answer. False: the client has gone."""
@@ -128,11 +129,12 @@ cdef class HttpStream:
     def __dealloc__(self):
         cdef PyObject *drop
         if self.server is not None:
-            conn_send(self.conn, self.serial, b"", 0, PIECE_LAST, &drop)
+            conn_abandon(self.conn, self.serial, &drop)
             Py_XDECREF(drop)
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class HttpRequest:
     """One request: what was asked, and how to answer. Handed from thread to thread whole; answered once, by any."""
 
@@ -270,10 +272,11 @@ cdef class HttpRequest:
         """The whole answer."""
         cdef Buf b
         cdef PyObject *drop = NULL
+        cdef bint bodiless = status == 204 or status == 304
         buf_init(&b)
         try:
-            self.put_head(&b, status, headers, PyBytes_GET_SIZE(body) if status != 204 and status != 304 else -1, False)
-            if not self.is_head and buf_put(&b, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body)) < 0:
+            self.put_head(&b, status, headers, -1 if bodiless else PyBytes_GET_SIZE(body), False)
+            if not bodiless and not self.is_head and buf_put(&b, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body)) < 0:
                 raise MemoryError
             with nogil:
                 conn_answer(self.conn, self.serial, b.data, b.len, &drop)

@@ -14,8 +14,8 @@ from fastfront._speedups.epoll cimport (
     EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, KEY_LISTEN, KEY_QUIT, epoll_event, epoll_wait,
 )
 from fastfront._speedups.http_connection cimport (
-    Conn, Listener, conn_abandon, conn_close, conn_flush, conn_linger, conn_lock, conn_next, conn_open, conn_put, conn_unlock,
-    conn_unread, listener_accept, listener_find, listener_free, listener_init, listener_sweep, pthread_mutex_t,
+    Conn, Listener, conn_abandon, conn_close, conn_finish, conn_flush, conn_linger, conn_lock, conn_next, conn_open, conn_put,
+    conn_unlock, conn_unread, listener_accept, listener_find, listener_free, listener_init, listener_sweep, pthread_mutex_t,
 )
 from fastfront._speedups.http_message cimport (
     MESSAGE_BAD, MESSAGE_COMPLETE, MESSAGE_LARGE_HEAD, MESSAGE_MEMORY, MESSAGE_MORE, Message, MessageState, message_feed,
@@ -60,7 +60,8 @@ cdef struct Step:
     Conn *conn
     Action action
     PyObject *object            # GONE: the watcher; CUT and BODY: the request; owned
-    bint more                   # BEGIN: the body is not complete, and the connection is still being read
+    Buf body                    # BODY: the body, if it is complete
+    bint more                   # the body is not complete, and the connection is still being read
     uint64_t serial
 
 
@@ -168,15 +169,14 @@ cdef class HttpServer:
                 elif step.more:
                     done(None, True)
                 else:
-                    request.body = c.message.body
-                    buf_init(&c.message.body)
+                    request.body = step.body
                     request.body_complete = True
                     request.read_body(request.limit, done)
             except Exception:
                 log.exception("a request could not be taken in")
             if action == CUT:           # at the object's end would be too late: its own thread may sleep for long
                 request.abandon()
-            if step.more:               # too large: what follows is dropped
+            if step.more:               # too large, or malformed: what follows is dropped
                 with nogil:
                     read_on(c, buffer, step)
             return 0
@@ -323,6 +323,7 @@ cdef void read_on(Conn *c, char *buffer, Step *step) noexcept nogil:
         if rest.len:
             data = rest.data
             n = rest.len
+            full = True                         # the read that brought it may have been
         else:
             r = recv(c.fd, buffer, RECV_BYTES, MSG_DONTWAIT)
             if r < 0 and errno == EINTR:
@@ -332,7 +333,7 @@ cdef void read_on(Conn *c, char *buffer, Step *step) noexcept nogil:
                     return
                 continue
             if r <= 0:
-                end_of_input(c, step)
+                end_of_input(c, r < 0, step)
                 return
             data = buffer
             n = r
@@ -349,16 +350,18 @@ cdef void read_on(Conn *c, char *buffer, Step *step) noexcept nogil:
                     continue
                 if n == 0:
                     buf_free(&rest)
-                    c.message.begun = True          # as for a head: what has begun has to be here in time as a whole
+                    if not c.message.begun:         # as for a head: what has begun has to be here in time as a whole
+                        c.active_at = monotonic_coarse()
+                        c.message.begun = True
                     if ended:
-                        end_of_input(c, step)
+                        end_of_input(c, False, step)
                         return
                     continue
         if c.lingering or c.closing:
             c.message.dropped += n
             buf_free(&rest)
             if c.message.dropped > DROPPED_BYTES:
-                end_of_input(c, step)
+                end_of_input(c, True, step)
                 return
             continue
         if not c.message.begun or c.message.head_complete:
@@ -422,13 +425,15 @@ cdef bint take_in(Conn *c, bint complete, bint full, Step *step) noexcept nogil:
         step.object = c.request
         c.request = NULL
         if complete:
+            step.body = c.message.body      # before the answer's end may make room for the next request
+            buf_init(&c.message.body)
             message_is_here(c, full)
         else:
             c.message.discard = True
             buf_free(&c.message.body)
         return True
     if c.message.dropped > DROPPED_BYTES and not complete:
-        end_of_input(c, step)
+        end_of_input(c, False, step)
         return True
     if complete:
         message_is_here(c, full)
@@ -438,11 +443,13 @@ cdef bint take_in(Conn *c, bint complete, bint full, Step *step) noexcept nogil:
 cdef bint refuse(Conn *c, MessageState state, Step *step) noexcept nogil:
     """What came is no HTTP, or too much of it: says so unless an answer is on its way, and waits for the client to leave.
 
-    True: the calling thread is no longer the reader.
+    True: stop reading, either for good or until Python has told who waits for the body.
     """
+    cdef bint awaited
     conn_lock(c)
     c.last = True
-    if not c.answered and c.request == NULL and not c.message.discard:
+    awaited = c.request != NULL and not c.begun and c.watcher == NULL
+    if not c.answered and (awaited or c.request == NULL and not c.message.discard):
         if state == MESSAGE_LARGE_HEAD:
             conn_put(c, LARGE_HEAD, strlen(LARGE_HEAD))
         elif state == MESSAGE_BAD:
@@ -451,33 +458,39 @@ cdef bint refuse(Conn *c, MessageState state, Step *step) noexcept nogil:
         c.serial += 1
         c.message.discard = True
         conn_linger(c)
+        if awaited:
+            step.action = CUT
+            step.object = c.request
+            step.more = True
+            c.request = NULL
         conn_unlock(c)
-        return False
+        return awaited
     conn_unlock(c)
-    end_of_input(c, step)
+    end_of_input(c, False, step)
     return True
 
 
-cdef void end_of_input(Conn *c, Step *step) noexcept nogil:
-    """The client has closed, or is to be closed on. The calling thread is the reader and stops being it."""
+cdef void end_of_input(Conn *c, bint gone, Step *step) noexcept nogil:
+    """The client has closed, or is to be closed on; `gone`: it does not read either. The calling thread is the reader and stops
+    being it."""
+    cdef bint asked
     conn_lock(c)
+    asked = c.message.head_complete and not c.answered
     c.half = True
+    c.gone = c.gone or gone
+    c.reading = False
+    c.complete = True
+    c.last = True
     if c.request != NULL:                           # somebody waits for the rest of a body
         step.action = CUT
         step.object = c.request
         step.more = False
         c.request = NULL
-    elif c.message.head_complete and not c.answered:    # being answered while its body is dropped
-        if c.watcher != NULL:
-            step.action = GONE
-            step.object = c.watcher
-            c.watcher = NULL
-    else:
-        c.reading = False
-        conn_close(c)
-        conn_unlock(c)
-        return
-    c.complete = True                               # so that the end of the answer, or of the request, closes
-    c.last = True
-    c.reading = False
+    elif asked and c.watcher != NULL:               # being answered while its body is dropped
+        step.action = GONE
+        step.object = c.watcher
+        c.watcher = NULL
+    if not asked:                                   # else the end of the answer, or of the request, closes
+        c.answered = True
+        conn_finish(c)
     conn_unlock(c)

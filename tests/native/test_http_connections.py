@@ -23,10 +23,16 @@ MOST_TAKEN = 500  # far more than socket buffers and the server's own bound hold
 
 @contextmanager
 def serving(
-    intake: Callable[[HttpRequest], None], stall_s: float = 60.0, keep_alive_s: float = 60.0, count: int = 2, most: int = 8
+    intake: Callable[[HttpRequest], None], stall_s: float = 60.0, keep_alive_s: float = 60.0, count: int = 2, most: int = 8,
+    send_buffer: int | None = None,
 ) -> Iterator[tuple[HttpServer, Connection]]:
-    """A server of `count` threads that takes `most` connections, and a connection whose client takes little at a time."""
+    """A server of `count` threads that takes `most` connections, and a connection whose client takes little at a time.
+
+    `send_buffer`: the kernel keeps about so many bytes of what the server has written.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        if send_buffer is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # connections have the listener's
         listener.setblocking(False)
         server = HttpServer(listener.fileno(), intake, most, keep_alive_s, stall_s)
         threads = [threading.Thread(target=server.run) for _ in range(count)]

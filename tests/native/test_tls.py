@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,10 +99,10 @@ def answer(connection: ssl.SSLSocket) -> bytes:
 
 def rest(connection: ssl.SSLSocket) -> bytes:
     """All that comes. An end without TLS's own is an error."""
-    got = b""
+    got = bytearray()
     while more := connection.recv(65536):
         got += more
-    return got
+    return bytes(got)
 
 
 @contextmanager
@@ -336,3 +337,54 @@ def test_a_client_that_leaves_is_noticed(own: Certificate) -> None:
             assert gone.acquire(timeout=60)
             kept.pop().abandon()
         wait_for(lambda: running.server.open == 0, "no connection")
+
+
+class Client:
+    """What comes in and goes out is in the test's hands."""
+
+    def __init__(self, context: ssl.SSLContext, connection: socket.socket) -> None:
+        self._incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._connection = connection
+        self.tls = context.wrap_bio(self._incoming, self.outgoing, server_hostname="localhost")
+        self._until(self.tls.do_handshake)
+
+    def ask(self) -> None:
+        self.tls.write(HELLO)
+        self.answer()
+
+    def answer(self) -> None:
+        self._until(lambda: self.tls.read(65536))
+
+    def _until(self, work: Callable[[], object]) -> None:
+        while True:
+            done = False
+            with contextlib.suppress(ssl.SSLWantReadError):
+                work()
+                done = True
+            self._connection.sendall(self.outgoing.read())
+            if done:
+                return
+            self._incoming.write(self._connection.recv(65536))
+
+
+def test_a_request_that_begins_late_has_its_time(own: Certificate) -> None:
+    """Part of a record is a beginning, too; all connections are looked at every second."""
+    keep_alive_s, idle_s, looked_s = 2.0, 1.5, 1.2
+    with serving(context_of(own), keep_alive_s=keep_alive_s) as running:
+        while True:
+            with running.plain() as connection:
+                client = Client(client_of(own), connection)
+                client.ask()
+                answered = time.monotonic()
+                time.sleep(idle_s)
+                client.tls.write(HELLO)
+                record = client.outgoing.read()
+                connection.sendall(record[:20])
+                begun = time.monotonic()
+                time.sleep(looked_s)
+                is_open = running.server.open
+                if begun - answered < keep_alive_s and time.monotonic() - begun < keep_alive_s:  # else this thread was held up
+                    assert is_open
+                    connection.sendall(record[20:])
+                    client.answer()
+                    return
