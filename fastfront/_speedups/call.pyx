@@ -21,6 +21,7 @@ from fastfront._speedups.vocabulary cimport Vocabulary
 
 cdef enum:
     ADD_BYTES = 256             # about what an ADD message takes besides ids
+    HEAD_BYTES = 192            # about what an answer has up to its choices
     MOST_INTERVAL = 0x7fffffff  # tokens per event
     PRIME_TOKENS = 8            # a character has at most 4 bytes, so the last 8 prompt ids hold any unfinished one
 
@@ -99,9 +100,8 @@ cdef int pack_add(
     cdef object seed = prepared.seed
     cdef const int32_t *ids = packed_ids(prompt.ids)
     cdef Py_ssize_t k, n = packed_count(prompt.ids)
+    check(buf_reserve(b, 5 * n + ADD_BYTES))
     check(mpw_array(b, <uint32_t>n))
-    if buf_reserve(b, 5 * n + ADD_BYTES) < 0:
-        raise MemoryError
     for k in range(n):
         check(mpw_int(b, ids[k]))
     check(mpw_nil(b))                                                       # 2 mm_features
@@ -212,6 +212,7 @@ cdef class Call:
             kind = "chat.completion.chunk" if c.stream else "chat.completion"
         else:
             kind = "text_completion"
+        check(buf_reserve(&c.head, HEAD_BYTES))
         put_str(&c.head, 'data: {"id":"' if c.stream else '{"id":"')
         put_escaped(&c.head, prepared.external_id)
         put_str(&c.head, '","object":"' + kind + '","created":')

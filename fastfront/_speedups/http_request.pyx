@@ -25,6 +25,10 @@ cdef extern from "Python.h":
     object PyUnicode_FromStringAndSize(const char *, Py_ssize_t)
 
 
+cdef enum:
+    HEAD_BYTES = 512            # of most answers, at most
+
+
 AUTHORITY = re.compile("[^/?#]*").match
 PHRASES = {status.value: status.phrase.encode() for status in http.HTTPStatus}
 
@@ -242,6 +246,8 @@ cdef class HttpRequest:
     # ---- the answer ------------------------------------------------------------------------------------------------
 
     cdef int put_head(self, Buf *b, int status, list headers, int64_t length, bint chunked) except -1:
+        if buf_reserve(b, HEAD_BYTES + max(length, 0)) < 0:         # most of them: without growing on the way
+            raise MemoryError
         put(b, b"HTTP/1.1 " if self.http_version == "1.1" else b"HTTP/1.0 ")
         if buf_int(b, status) < 0:
             raise MemoryError

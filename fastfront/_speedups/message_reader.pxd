@@ -47,6 +47,7 @@ cdef struct Event:
 cdef struct Place:              # where an output begins, and whose it is; NULL: nobody's that is here
     const unsigned char *p
     Choice *choice
+    int64_t token               # its first, -1: none
 
 
 cdef class MessageReader(StreamTable):      # owned by one lane thread

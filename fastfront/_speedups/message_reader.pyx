@@ -26,6 +26,7 @@ from fastfront._speedups.scheduler_stats cimport scheduler_stats_read
 from fastfront._speedups.sse cimport json_body, sse_delta, sse_end, sse_role
 from fastfront._speedups.stop_matcher cimport StopHit, stops_feed
 from fastfront._speedups.stream_table cimport StreamTable
+from fastfront._speedups.vocabulary cimport prefetch_text, prefetch_token
 
 
 cdef enum:
@@ -371,7 +372,8 @@ cdef class MessageReader(StreamTable):
 
     cdef int find_outputs(self, Cursor *c, uint32_t n) noexcept nogil:
         """Fills `places` with where n outputs begin, and with one more: the end of the last. Asks the memory for their streams, which
-        have not been touched since the step before. Returns how many are whole; the cursor stands behind them. -1: memory."""
+        have not been touched since the step before, and for their tokens. Returns how many are whole; the cursor stands behind them.
+        -1: memory."""
         cdef uint32_t k
         cdef Cursor o
         cdef uint32_t elements, length
@@ -381,6 +383,7 @@ cdef class MessageReader(StreamTable):
         for k in range(n):
             self.places[k].p = c.p
             self.places[k].choice = NULL
+            self.places[k].token = -1
             o = c[0]
             if mp_skip(c, 1) < 0:
                 self.places[k].p = c.p
@@ -388,6 +391,8 @@ cdef class MessageReader(StreamTable):
             if mp_array(&o, &elements) == 0 and mp_str(&o, &id, &length) == 0:
                 self.places[k].choice = self.find(id, length)
                 prefetch_choice(self.places[k].choice)
+                if mp_array(&o, &elements) == 0 and elements and mp_int(&o, &self.places[k].token) == 0:
+                    prefetch_token(self.vocabulary, self.places[k].token)
         self.places[n].p = c.p
         return n
 
@@ -427,6 +432,7 @@ cdef class MessageReader(StreamTable):
                 prefetch_call(self.places[k + AHEAD].choice)
             if k + NEAR < found:
                 prefetch_head(self.places[k + NEAR].choice)
+                prefetch_text(self.vocabulary, self.places[k + NEAR].token)
             o.p = self.places[k].p
             o.end = self.places[k + 1].p
             r = self.take_output(&o)

@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp
 
-from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put
+from fastfront._speedups.buffers cimport Buf, buf_byte, buf_free, buf_init, buf_int, buf_put, buf_reserve
 from fastfront._speedups.call cimport Call, CallC, Choice, call_release
 from fastfront._speedups.clocks cimport monotonic, unix_time
 from fastfront._speedups.counters cimport Counters
@@ -49,6 +49,8 @@ cdef struct Taken:              # an engine's message, decoded
 cdef enum:
     LEAVING = 1
     SENTINEL_BYTES = 16
+    ID_BYTES = 32               # what a wire id has around its request's, at most,
+    HEAD_BYTES = 16             # and an ADD message before its wire id
     AHEAD = 3                   # events between asking for a connection and writing to it
 
 cdef const char *SENTINEL = b"ENGINE_CORE_DEAD"
@@ -132,7 +134,7 @@ cdef class Pump(MessageReader):
     cdef bytes add_payload(self, Choice *ch, bytes name):
         """The ADD message of a choice in the table, which gets its id of the wire."""
         cdef Buf message
-        cdef int r = 0
+        cdef int r = buf_reserve(&ch.wire_id, len(name) + ID_BYTES)
         if ch.call.n_choices > 1:
             r |= buf_int(&ch.wire_id, ch.index)
             r |= buf_byte(&ch.wire_id, c'_')
@@ -144,7 +146,8 @@ cdef class Pump(MessageReader):
             raise MemoryError
         buf_init(&message)
         try:
-            r = mpw_array(&message, 22)     # one by one: C evaluates the operands of `|` in any order
+            r = buf_reserve(&message, ch.wire_id.len + ch.add.len + HEAD_BYTES)
+            r |= mpw_array(&message, 22)    # one by one: C evaluates the operands of `|` in any order
             r |= mpw_str(&message, ch.wire_id.data, <uint32_t>ch.wire_id.len)
             if r < 0 or buf_put(&message, ch.add.data, ch.add.len) < 0:
                 raise MemoryError

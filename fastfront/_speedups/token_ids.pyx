@@ -6,7 +6,7 @@ from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memchr, memcmp, memcpy
 
-from fastfront._speedups.buffers cimport Buf, buf_free, buf_init, buf_put
+from fastfront._speedups.buffers cimport Buf, buf_free, buf_init, buf_put, buf_reserve
 
 
 cdef extern from *:
@@ -96,6 +96,8 @@ def join_words(str text not None, dict first not None, dict later not None):
     cdef dict known = first
     buf_init(&out)
     try:
+        if buf_reserve(&out, n) < 0:        # words and their spaces have about as many letters as ids have bytes
+            raise MemoryError
         while True:
             end = PyUnicode_FindChar(text, c' ', start, n, 1)
             if end < 0:

@@ -1,6 +1,8 @@
 """The bytes every token id decodes to. Built once per tokenizer, immutable after, shared by all threads."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from fastfront._speedups.prefetch cimport prefetch
+
 
 cdef enum VocabKind:
     VOCAB_BYTE_LEVEL = 0    # bytes of all tokens joined, then UTF-8 with replacement (GPT-2 style BPE)
@@ -26,3 +28,15 @@ cdef class Vocabulary:
     cdef uint32_t *first_at
     cdef bint strip                     # the first character of the whole output is dropped if it is a space
     cdef readonly object tokenizer      # tokenizers.Tokenizer, used by VOCAB_SLOW only
+
+
+# Asks the memory for what is known of a token whose text will be wanted, and a little later, with that at hand, for its text.
+cdef inline void prefetch_token(Vocabulary v, int64_t id) noexcept nogil:
+    if 0 <= id < v.size:
+        prefetch(v.flags + id, 1)
+        prefetch(v.at + id, 1)
+
+
+cdef inline void prefetch_text(Vocabulary v, int64_t id) noexcept nogil:
+    if 0 <= id < v.size and v.blob != NULL:
+        prefetch(v.blob + v.at[id], 1)
