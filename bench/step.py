@@ -1,10 +1,11 @@
 """Micro-benchmark of the token path: one engine step of N streams through the pump, sends replaced by a no-op.
 
     .venv/bin/python -m bench.step [--tokenizer DIR/tokenizer.json] [--streams 1024] [--steps 1000] [--repeats 15] [--json FILE]
-                                [--reads tools|reasoning [--fed]]
+                                [--reads tools|reasoning [--fed]] [--cold-mb 8]
 
 With `--reads` the answers are read by Hermes' parser of tool calls, or Qwen3's of reasoning, which the text then is; `--fed`
-gives it every piece, so that nothing passes it by.
+gives it every piece, so that nothing passes it by. With `--cold-mb` so much other memory is written before each step of one
+thread, as sending and other processes do between the steps of a server: 8 empties the caches of a core, a few hundred all.
 
 Each step message holds one token for every stream: decode + detokenize + stop check (2 stop strings) + SSE encode. Printed:
 CPU time per token on one thread (median and best of the repeats), and how much two threads with a pump each do in the same time,
@@ -145,6 +146,18 @@ def cpu_of(work: Work, steps: int) -> float:
     return time.thread_time() - start
 
 
+def cold_steps(bench: Bench, steps: int, size: int) -> list[float]:
+    """CPU seconds of each step, which finds the caches full of something else: `size` bytes."""
+    other, zeros = bytearray(size), bytes(size)
+    found = []
+    for k in range(steps):
+        other[:] = zeros
+        start = time.thread_time()
+        bench.pump.feed(bench.messages[k % MESSAGES])
+        found.append(time.thread_time() - start)
+    return found
+
+
 def both_at_once(works: Sequence[Work], steps: int) -> tuple[float, float]:
     """(wall seconds for all, CPU seconds of one in the mean).
 
@@ -187,6 +200,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--reads", choices=("tools", "reasoning"), default="")
     parser.add_argument("--fed", action="store_true")
+    parser.add_argument("--cold-mb", type=int, default=0)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if not args.tokenizer.is_file():
@@ -196,6 +210,11 @@ def main() -> None:
     benches = [Bench(tokenizer, vocabulary, args.streams, seed, args.reads, args.fed) for seed in (1, 2)]
     for bench in benches:
         bench.run(WARM_STEPS)
+    if args.cold_mb:
+        cold = sorted(seconds * 1e6 for seconds in cold_steps(benches[0], args.steps, args.cold_mb << 20))
+        step = cold[len(cold) // 4]
+        print(f"caches full of something else: lower quartile {step:.1f} us per step, {step / args.streams:.3f} us per token")
+        return
     tokens = args.steps * args.streams
     singles = [cpu_of(benches[0], args.steps) * 1e6 / tokens for _ in range(args.repeats)]
     hashing = [Hashing(), Hashing()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from fastfront._speedups.call import Call
 from fastfront._speedups.msgpack import packb, unpackb
 from fastfront._speedups.output import ErrorCode
 from fastfront._speedups.pump import EngineMessageError
+from fastfront._speedups.vocabulary import Vocabulary
 from fastfront.streams.prepared import PreparedCall, PreparedPrompt
 from tests.native.conftest import Model, load
 from tests.native.pumping import Client, Rig, python_functions
+from tests.native.tiny import NATIVE, SLOW
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 STOP, LENGTH, ABORT, ERROR = 0, 1, 2, 3
@@ -170,6 +174,22 @@ def test_odd_token_ids_give_no_text(rig: Rig, ids: Any) -> None:
     _, (request,) = rig.start(client)
     rig.step([request, [*ids("a"), -1, 2**40, 2**63, *ids("b")], LENGTH])
     assert client.text() == "ab"
+
+
+@pytest.mark.parametrize(
+    "build", [NATIVE["byte-level"][1], NATIVE["sentencepiece"][1], NATIVE["wordpiece"][1], SLOW["bpe-suffix"]]
+)
+def test_tokens_may_be_anything_where_they_are_asked_for_ahead(build: Callable[[], Tokenizer]) -> None:
+    rig = Rig(Vocabulary.from_tokenizer(build()))
+    size = rig.vocabulary.size
+    firsts = [[0], [size - 1], [size], [-1], [2**40], [2**63], [], [1, size], [2]]
+    alone, together = [Client() for _ in firsts], [Client() for _ in firsts]
+    for client, tokens in zip(alone, firsts, strict=True):                  # a message each: nothing comes ahead
+        rig.step([rig.start(client)[1][0], tokens, LENGTH])
+    requests = [rig.start(client)[1][0] for client in together]
+    rig.step(*([request, tokens, LENGTH] for request, tokens in zip(requests, firsts, strict=True)), ["nobody's", [size]])
+    assert [client.text() for client in together] == [client.text() for client in alone]
+    assert [bool(client.text()) for client in together[:6]] == [True, True, False, False, False, False]
 
 
 @pytest.mark.parametrize("stream", [True, False])
