@@ -131,7 +131,7 @@ def pieces(rng: random.Random, data: bytes) -> list[bytes]:
     size = rng.choice((1, 7, 100, 1460, 65536, len(data)))
     if size < 100 and len(data) > 5000:
         size = 997
-    return [data[at : at + size] for at in range(0, len(data), size)]
+    return [data[at : at + size] for at in range(0, len(data), max(1, size))]
 
 
 def good(rng: random.Random, address: tuple[str, int], context: ssl.SSLContext | None) -> int:
