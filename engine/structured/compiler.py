@@ -1,4 +1,4 @@
-"""xgrammar: from constraints to compiled grammars for a model's vocabulary."""
+"""xgrammar and llguidance: from constraints to compiled grammars for a model's vocabulary."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.protocol import SamplingParams
 from engine.structured.constraint import Constraint, InvalidConstraintError, Kind
+from engine.structured.guidance import GuidanceGrammar, compile_guidance, guidance_tokenizer
 from engine.structured.matcher import Matcher
 from engine.structured.reasoning import Markers
 
@@ -38,6 +39,8 @@ class GrammarCompiler:
         self._folder = folder
         self._lock = threading.Lock()
         self._compiler: Any = None
+        self._tokenizer: Any = None
+        self._guidance_tokenizer: Any = None
         self._stops: list[int] = []
 
     def prepare(self) -> None:
@@ -47,6 +50,8 @@ class GrammarCompiler:
     def compile(self, constraint: Constraint) -> Any:
         """The compiled grammar; raise InvalidConstraintError if there is something wrong with the constraint."""
         compiler = self._ready()
+        if constraint.guidance:
+            return compile_guidance(self._for_guidance(), constraint)
         kind, text = constraint.kind, constraint.text
         try:
             if kind is Kind.JSON:
@@ -68,6 +73,8 @@ class GrammarCompiler:
         if params.eos_token_id is not None:
             wanted.add(params.eos_token_id)
         stops = sorted(token for token in wanted if 0 <= token < self.vocab_size) or self._stops
+        if isinstance(grammar, GuidanceGrammar):
+            return Matcher(grammar.matcher(stops), stops)
         try:
             return Matcher(xgrammar.GrammarMatcher(grammar, override_stop_tokens=stops or None), stops)
         except (RuntimeError, ValueError):
@@ -80,7 +87,7 @@ class GrammarCompiler:
                 import transformers  # noqa: PLC0415
                 import xgrammar  # noqa: PLC0415
 
-                tokenizer = transformers.AutoTokenizer.from_pretrained(self._folder)
+                self._tokenizer = tokenizer = transformers.AutoTokenizer.from_pretrained(self._folder)
                 info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=self.vocab_size)
                 self._stops = list(info.stop_token_ids)
                 starts, ends, cuts = (tuple(_ids(tokenizer, text) for text in texts) for texts in self._texts)
@@ -88,6 +95,12 @@ class GrammarCompiler:
                 # One thread: the cores belong to the model. What is worth keeping is cached by those who call this.
                 self._compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
             return self._compiler
+
+    def _for_guidance(self) -> Any:
+        with self._lock:
+            if self._guidance_tokenizer is None:
+                self._guidance_tokenizer = guidance_tokenizer(self._tokenizer, self.vocab_size)
+            return self._guidance_tokenizer
 
 
 def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:

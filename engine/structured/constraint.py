@@ -1,4 +1,4 @@
-"""What a request's output is bound to, read from the `structured_outputs` map. No xgrammar here: it takes seconds to import."""
+"""What a request's output is bound to, read from the `structured_outputs` map. No compiler here: they take seconds to import."""
 
 from __future__ import annotations
 
@@ -29,13 +29,18 @@ class Constraint(NamedTuple):
     kind: Kind
     text: str
     any_whitespace: bool = True
+    guidance: bool = False
+    """Compiled by llguidance: it enforces what xgrammar does not."""
+    closed: bool = False
+    """Of a JSON schema for llguidance: properties that it does not list are forbidden, unless it says otherwise itself."""
 
 
 def parse(wanted: Mapping[str, Any]) -> Constraint:
     """Read the map; raise InvalidConstraintError unless exactly one kind is given and has the right type.
 
-    Properties that a schema does not list are never allowed unless it says so itself: disable_additional_properties
-    changes nothing. whitespace_pattern has no counterpart here and is passed over.
+    `_backend` says which compiler is to be used: xgrammar, or guidance for what is beyond it; choices and structural tags are
+    always xgrammar's. There properties that a schema does not list are never allowed unless it says so itself, so that
+    disable_additional_properties changes nothing. whitespace_pattern has no counterpart here and is passed over.
     """
     given = [kind for kind in Kind if wanted.get(kind.value) is not None]
     if wanted.get("json_object") is False:
@@ -46,12 +51,12 @@ def parse(wanted: Mapping[str, Any]) -> Constraint:
     kind = given[0]
     value = wanted[kind.value]
     any_whitespace = not wanted.get("disable_any_whitespace")
+    guidance = wanted.get("_backend") == "guidance"
     if kind is Kind.JSON:
-        if wanted.get("_backend") == "guidance" and wanted.get("_backend_was_auto"):
-            raise InvalidConstraintError("the JSON schema has keywords that this engine's grammars (xgrammar) cannot enforce")
-        return Constraint(Kind.JSON, value if isinstance(value, str) else _dump(value), any_whitespace)
+        closed = guidance and bool(wanted.get("disable_additional_properties"))
+        return Constraint(kind, value if isinstance(value, str) else _dump(value), any_whitespace, guidance, closed)
     if kind is Kind.JSON_OBJECT:
-        return Constraint(Kind.JSON, '{"type":"object"}', any_whitespace)
+        return Constraint(Kind.JSON, '{"type":"object"}', any_whitespace, guidance)
     if kind is Kind.CHOICE:
         return Constraint(Kind.GRAMMAR, choice_grammar(value))
     if kind is Kind.STRUCTURAL_TAG:
@@ -60,7 +65,7 @@ def parse(wanted: Mapping[str, Any]) -> Constraint:
         raise InvalidConstraintError(f"structured_outputs.{kind.value} must be a text that is not empty")
     if "\0" in value:
         raise InvalidConstraintError(f"structured_outputs.{kind.value} must not contain NUL")
-    return Constraint(kind, value)
+    return Constraint(kind, value, guidance=guidance)
 
 
 def choice_grammar(choices: Any) -> str:

@@ -22,7 +22,7 @@ class Matcher:
     """
 
     def __init__(self, matcher: Any, stops: list[int]) -> None:
-        """`matcher` is xgrammar's, made with the stop tokens `stops`; None allows nothing."""
+        """`matcher` is xgrammar's, or has its methods, made with the stop tokens `stops`; None allows nothing."""
         self._matcher = matcher
         self._stops = stops
         self._broken = matcher is None
@@ -61,3 +61,10 @@ def allow(masks: Words, row: int, tokens: Iterable[int]) -> None:
     bits = masks.view(np.uint32)
     for token in tokens:
         bits[row, token // 32] |= np.uint32(1 << token % 32)
+
+
+def forbid(masks: Words, row: int, tokens: Iterable[int]) -> None:
+    """Take tokens from what a row allows."""
+    bits = masks.view(np.uint32)
+    for token in tokens:
+        bits[row, token // 32] &= ~np.uint32(1 << token % 32)

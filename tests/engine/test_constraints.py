@@ -18,7 +18,7 @@ from engine.sampling.sampler import sample
 from engine.sampling.state import SequenceState
 from engine.scheduler.request import Request
 from engine.structured.compiler import GrammarCompiler
-from engine.structured.constraint import InvalidConstraintError, Kind, choice_grammar, parse
+from engine.structured.constraint import Constraint, InvalidConstraintError, Kind, choice_grammar, parse
 from engine.structured.grammars import Compiled, Grammars
 from engine.structured.matcher import Matcher
 from tests.engine.letters import EOS, Letters, encode, save_tokenizer
@@ -28,6 +28,8 @@ VOCAB = 211
 STOPS = SamplingParams(eos_token_id=EOS, all_stop_token_ids=[EOS])
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}, "required": ["a", "b"]}
 TAGS = {"type": "structural_tag", "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}], "triggers": ["<f"]}
+CLOSED = {**SCHEMA, "required": ["a"]}
+GUIDANCE = {"_backend": "guidance", "_backend_was_auto": True}
 EBNF = 'root ::= "<" word ">"\nword ::= [a-c]+'
 LARK = 'start: "<" WORD ">"\nWORD: /[a-c]+/'
 
@@ -55,6 +57,14 @@ GOOD: list[tuple[dict[str, Any], str]] = [
     ({"choice": ["yes", "no", 'say "no"']}, 'say "no"'),
     ({"grammar": EBNF}, "<abc>"),
     ({"grammar": LARK}, "<abc>"),
+    ({"json": {"type": "integer", "multipleOf": 7}, **GUIDANCE}, "49"),
+    ({"json": CLOSED, **GUIDANCE}, '{"a": 1, "b": "x", "more": [null]}'),
+    ({"json": CLOSED, "disable_any_whitespace": True, **GUIDANCE}, '{"a":1,"b":"x"}'),
+    ({"json": {"allOf": [SCHEMA, {"properties": {"b": {"const": "y"}}}]}, **GUIDANCE}, '{"a": 1, "b": "y"}'),
+    ({"json_object": True, **GUIDANCE}, '{"any": [null, 1.5e3]}'),
+    ({"regex": r"(?i)ab\p{L}", **GUIDANCE}, "aBc"),
+    ({"grammar": LARK, **GUIDANCE}, "<abc>"),
+    ({"grammar": EBNF, **GUIDANCE}, "<abc>"),
 ]
 
 
@@ -80,6 +90,11 @@ BAD_TEXT = [
     ({"regex": r"\d+"}, "x"),
     ({"choice": ["yes", "no"]}, "yep"),
     ({"grammar": EBNF}, "<d"),
+    ({"json": {"type": "integer", "multipleOf": 7}, **GUIDANCE}, "5 "),
+    ({"json": CLOSED, "disable_additional_properties": True, **GUIDANCE}, '{"a": 1, "c'),
+    ({"json": {"type": "string", "pattern": "^x", "maxLength": 2}, **GUIDANCE}, '"xyz'),
+    ({"json": SCHEMA, "disable_any_whitespace": True, **GUIDANCE}, '{ '),
+    ({"regex": r"\d+", **GUIDANCE}, "x"),
 ]
 
 
@@ -101,13 +116,25 @@ def test_a_structural_tag_leaves_text_free_until_it_begins(compiler: GrammarComp
     assert EOS in allowed(matcher)
 
 
-def test_stop_tokens_of_the_request_end_it(compiler: GrammarCompiler) -> None:
-    grammar = compiler.compile(parse({"choice": ["a"]}))
+@pytest.mark.parametrize("wanted", [{"choice": ["a"]}, {"regex": "a", **GUIDANCE}])
+def test_stop_tokens_of_the_request_end_it(compiler: GrammarCompiler, wanted: dict[str, Any]) -> None:
+    grammar = compiler.compile(parse(wanted))
     own = SamplingParams(stop_token_ids=[150], all_stop_token_ids=[EOS, 150])
     for params, stops in ((own, [EOS, 150]), (SamplingParams(), [EOS])):
         matcher = compiler.matcher(grammar, params)
         assert matcher.accept(encode("a")[0])
         assert allowed(matcher) == stops
+
+
+def test_only_stop_tokens_of_the_request_end_what_could_go_on(compiler: GrammarCompiler) -> None:
+    matcher = compiler.matcher(compiler.compile(parse({"regex": "a+", **GUIDANCE})), SamplingParams(all_stop_token_ids=[150]))
+    first = encode("a")
+    assert allowed(matcher) == first
+    assert not matcher.accept(150)
+    assert matcher.accept(first[0])
+    assert allowed(matcher) == sorted([*first, 150])
+    assert matcher.accept(150)
+    assert allowed(matcher) == [150]
 
 
 INVALID = [
@@ -116,6 +143,12 @@ INVALID = [
     ({"json": {"type": "nonsense"}}, "the json does not compile"),
     ({"json": "{"}, "the json does not compile"),
     ({"structural_tag": '{"type":"structural_tag"}'}, "the structural_tag does not compile"),
+    ({"json": {"type": "array", "uniqueItems": True}, **GUIDANCE}, "uniqueItems"),
+    ({"json": "{", **GUIDANCE}, "the json does not compile"),
+    ({"json": "{", "disable_additional_properties": True, **GUIDANCE}, "the json does not compile"),
+    ({"json": "[" * 5000 + "]" * 5000, "disable_additional_properties": True, **GUIDANCE}, "the json does not compile"),
+    ({"regex": "(a", **GUIDANCE}, "the regex does not compile"),
+    ({"grammar": "start: missing", **GUIDANCE}, "the grammar does not compile"),
 ]
 
 
@@ -139,7 +172,6 @@ MALFORMED: list[tuple[dict[str, Any], str]] = [
     ({"structural_tag": "[]"}, "must be a JSON object"),
     ({"structural_tag": '{"structures": [{"begin": "a"}]}'}, "incomplete"),
     ({"json": {"a": b"x"}}, "not a JSON value"),
-    ({"json": {}, "_backend": "guidance", "_backend_was_auto": True}, "cannot enforce"),
 ]
 
 
@@ -152,7 +184,7 @@ def test_a_malformed_map_is_refused(wanted: dict[str, Any], message: str) -> Non
 def test_equal_constraints_have_equal_keys() -> None:
     assert parse({"json_object": True}) == parse({"json": '{"type":"object"}', "regex": None})
     assert parse({"json": SCHEMA}) != parse({"json": SCHEMA, "disable_any_whitespace": True})
-    assert parse({"choice": ["a"]}) == (Kind.GRAMMAR, choice_grammar(["a"]), True)
+    assert parse({"choice": ["a"]}) == Constraint(Kind.GRAMMAR, choice_grammar(["a"]))
 
 
 def request(name: str, text: str) -> Request:

@@ -33,7 +33,7 @@ SCHEMA = {
 
 
 def bound(wanted: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"temperature": 1.0, "max_tokens": 90, **ENDS, "structured_outputs": {**wanted, "_backend": "xgrammar"}, **more}
+    return {"temperature": 1.0, "max_tokens": 90, **ENDS, "structured_outputs": {"_backend": "xgrammar", **wanted}, **more}
 
 
 def fits(text: str) -> bool:
@@ -41,11 +41,13 @@ def fits(text: str) -> bool:
     return list(value) == ["name", "size", "kind"] and 0 <= value["size"] <= 99 and value["kind"] in ("cat", "dog")
 
 
-KINDS: list[tuple[dict[str, Any], Callable[[str], object]]] = [
+KINDS: list[tuple[dict[str, Any], Callable[[str], object]]] = [  # the last one is llguidance's
     ({"json": SCHEMA, "disable_any_whitespace": True}, fits),
     ({"regex": r"[a-c]{3}-\d{2}"}, re.compile(r"[a-c]{3}-\d{2}").fullmatch),
     ({"choice": ["red", "green"]}, ["red", "green"].__contains__),
     ({"grammar": 'root ::= "(" [x-z] ")"'}, re.compile(r"\([x-z]\)").fullmatch),
+    ({"json": {"type": "integer", "minimum": 10, "maximum": 900, "multipleOf": 7}, "_backend": "guidance"},
+     lambda text: int(text) in range(14, 900, 7)),
 ]
 
 
