@@ -70,7 +70,7 @@ class GuidanceMatcher:
         if token in self._stops:
             self._ended = bool(self._matcher.is_accepting())
             return self._ended
-        return self._matcher.try_consume_tokens([token]) == 1
+        return bool(self._matcher.try_consume_tokens([token]))
 
 
 def guidance_tokenizer(tokenizer: Any, vocab_size: int) -> Any:
@@ -89,7 +89,7 @@ def compile_guidance(tokenizer: Any, constraint: Constraint) -> GuidanceGrammar:
         if kind is Kind.JSON:
             if constraint.closed:
                 text = json.dumps(_closed(json.loads(text)), ensure_ascii=False)
-            options = {"whitespace_flexible": constraint.any_whitespace}
+            options: Any = {"whitespace_flexible": constraint.any_whitespace}
             grammar = llguidance.LLMatcher.grammar_from_json_schema(text, defaults=options)
         else:
             grammar = llguidance.grammar_from(kind.value, text)
