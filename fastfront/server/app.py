@@ -16,7 +16,7 @@ from fastfront.config import KeyScope
 from fastfront.errors import ApiError, EngineDeadError, http_error
 from fastfront.openai.keys import needs_key
 from fastfront.server.cors import Cors
-from fastfront.server.exchange import Exchange, Headers, Request
+from fastfront.server.exchange import Exchange, Headers, Request, announced
 from fastfront.server.watch import Watch
 
 log = logging.getLogger("fastfront.server")
@@ -125,7 +125,7 @@ class App(Intake):
         request = exchange.request
         if length is None and exchange.header("transfer-encoding") is None:
             self.run(exchange, route.handler)
-        elif length is None or (length.isdigit() and int(length) <= self._max_body):
+        elif length is None or announced(length) <= self._max_body:
             request.read_body(self._max_body, lambda body, too_large: self._got_body(exchange, route, body, too_large))
         else:
             self._refuse(exchange, self._too_large())

@@ -7,13 +7,18 @@ from typing import Any, Protocol
 
 from fastfront._speedups.exchange import JSON_HEADERS, Exchange
 
-__all__ = ["JSON_HEADERS", "SSE_HEADERS", "Exchange", "Headers", "Request"]
+__all__ = ["JSON_HEADERS", "SSE_HEADERS", "Exchange", "Headers", "Request", "announced"]
 Headers = list[tuple[str, str]]
 SSE_HEADERS: Headers = [
     ("content-type", "text/event-stream; charset=utf-8"),
     ("cache-control", "no-cache"),
     ("x-accel-buffering", "no"),
 ]
+
+
+def announced(content_length: str) -> int:
+    """The length that a valid header says; Python takes no number of thousands of digits, be they zeros."""
+    return int(content_length.lstrip("0") or "0")
 
 
 class Request(Protocol):

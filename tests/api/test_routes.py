@@ -326,6 +326,16 @@ def test_lengths_that_are_no_numbers(server: Server, length: str) -> None:
         assert connection.response().status in (400, 413)
 
 
+def test_a_length_of_many_zeros(server: Server) -> None:
+    """More digits than Python reads; the head comes alone, so that its length is looked at."""
+    with server.connect() as connection:
+        headers = {"content_type": "application/json", "content_length": "0" * 5000 + "2", "expect": "100-continue"}
+        connection.send(head("POST", COMPLETIONS, **headers))
+        assert connection.response_head()[0] == 100
+        connection.send(b"{}")
+        assert connection.response().status == 400
+
+
 def test_a_body_for_a_route_that_takes_none(server: Server) -> None:
     """It is not read as the next request."""
     with server.connect() as connection:

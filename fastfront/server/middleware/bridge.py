@@ -14,7 +14,7 @@ from fastfront._speedups.http_request import HttpRequest, HttpStream
 from fastfront._speedups.watched import Line
 from fastfront.errors import ApiError, SetupError
 from fastfront.server.access import CLIENT_GONE, AccessLog
-from fastfront.server.exchange import JSON_HEADERS, Headers, Request
+from fastfront.server.exchange import JSON_HEADERS, Headers, Request, announced
 from fastfront.server.middleware.inner import OUTER, Inner, InnerApp
 from fastfront.server.middleware.loading import Asgi, Message, Wrap, wrapped
 from fastfront.server.middleware.loop import Loop
@@ -185,7 +185,7 @@ class Bridge:
             return
         most = self._max_body if self._wants_body(request) else min(UNKEYED_BYTES, self._max_body)
         length = request.get("content-length")
-        if length is not None and int(length) > most:  # that it is a number has been seen to
+        if length is not None and announced(length) > most:
             self._post(request, b"", True)
             return
         began = time.monotonic()
