@@ -90,8 +90,10 @@ def socket_folder() -> Iterator[str]:
     for left in glob.glob(os.path.join(glob.escape(where), FOLDER + "*")):
         with contextlib.suppress(OSError):
             lock = locked(left, fcntl.LOCK_NB)
-            shutil.rmtree(left)
-            os.close(lock)
+            try:
+                shutil.rmtree(left)
+            finally:
+                os.close(lock)
     while True:
         path = tempfile.mkdtemp(prefix=FOLDER, dir=where)
         with contextlib.suppress(FileNotFoundError):  # another keeper has removed it before it was locked
