@@ -64,7 +64,7 @@ class App(Intake):
         root_path: str,
         max_body_bytes: int,
         request_threads: int,
-        cors: Cors | None = None,
+        cors: Cors,
         request_id_headers: bool = False,
         watch: Watch | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class App(Intake):
         ]
         self._max_body = max_body_bytes
         self._threads = RequestThreads(request_threads)
-        adds_headers = (cors is not None and cors.opens) or request_id_headers
+        adds_headers = cors.opens or request_id_headers
         keys = [key.encode("utf-8", "surrogateescape") for key in api_keys]
         super().__init__(self._routes, watch, keys, min(max_body_bytes, INLINE_BODY_BYTES), adds_headers)
 
@@ -107,7 +107,7 @@ class App(Intake):
         methods = self._routes[path] if path in self._routes else self._matching(path)
         if methods is not None and method in methods:
             return methods[method]
-        if self._cors is None or not self._cors.preflight(exchange):
+        if not self._cors.preflight(exchange):
             if methods is None:
                 self._no_route(exchange, path)
             else:
@@ -164,11 +164,10 @@ class App(Intake):
         extra: Headers = []
         if self._request_id_headers:
             extra.append(("x-request-id", exchange.header("x-request-id") or uuid.uuid4().hex))
-        origin = exchange.header("origin") if self._cors is not None else None
-        if self._cors is None or origin is None:
-            exchange.extra_headers = extra or None
-            return False
-        exchange.extra_headers = extra + (self._cors.answer_headers(origin) or []) or None
+        origin = exchange.header("origin")
+        if origin is not None:
+            extra += self._cors.answer_headers(origin) or []
+        exchange.extra_headers = extra or None
         return self._cors.preflight(exchange)
 
     def _matching(self, path: str) -> dict[str, Route] | None:
